@@ -54,11 +54,7 @@ class Figure:
 
 
 def check_path(path: Path, overwrite: bool, others: Sequence[str] = ()) -> None:
-    """Check suffix and folder of a file to write, and that it does not exist unless `overwrite`.
-
-    others: suffixes that are allowed besides those of figures.
-    Raises: UserError if the file cannot be written.
-    """
+    """Raise UserError for another suffix, no folder, or an existing file (unless overwrite)."""
     suffixes = (*others, *SUFFIXES)
     if path.suffix.lower() not in suffixes:
         raise UserError(

@@ -154,10 +154,7 @@ def build_tagger(
 def build_classifier(
     config: ClassifierConfig, reader: Reader, writer: Callable[[int, nn.Module], VectorWriter]
 ) -> Model:
-    """Build a classifier or regressor of the input of `reader`.
-
-    writer: returns the writer, given the size of the vectors and the pool.
-    """
+    """Build a classifier or regressor; writer: creates it from the size of vectors and the pool."""
     core = build_core(config.core, dropout=config.dropout, decodes=False)
     dim, pool = core.memory_dim, config.pool
     if pool == "attention":

@@ -157,10 +157,7 @@ class Model(nn.Module):
         return self.core.blocks()
 
     def start(self, source: Any = None, *, rows: int = 1) -> ModelState:
-        """Encode the source; return the state before the first target.
-
-        rows: number of rows of a model without a reader.
-        """
+        """Return the state before the first target; rows: of a model without a reader."""
         return ModelState(self.core.start(self._items(source), rows=rows))
 
     def step(

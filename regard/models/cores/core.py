@@ -113,10 +113,7 @@ class Core(nn.Module, ABC):
 
 
 def config_of(kind: type[ConfigT], config: ConfigT | None, fields: dict[str, Any]) -> ConfigT:
-    """Return a core's config: the given one, or one of these fields.
-
-    Raises: TypeError if both are given, or another object, or for an unknown field.
-    """
+    """Return the given config, or one of these fields. Raises: TypeError if they do not fit."""
     if config is None:
         return kind(**fields)
     if not isinstance(config, kind) or fields:

@@ -290,7 +290,9 @@ def test_balanced_classes_have_equal_weight_in_the_loss(kind: type[Any], tmp_pat
     assert target.class_weights == (6 / (3 * 4), 6 / 3, 6 / 3)
     save(target, tmp_path)
     target = ClassTarget.load(tmp_path, data)
-    writer = target.build_writer(4, TextClassifierConfig(dropout=0.0), 0.1, torch.nn.Identity())
+    writer = target.build_writer(
+        4, TextClassifierConfig(dropout=0.0), pool=torch.nn.Identity(), label_smoothing=0.1
+    )
     hidden, classes = torch.randn(3, 4), torch.tensor([0, 2, 0])
     log_p = writer.scores(hidden).log_softmax(-1)
     rows = [0.9 * -log_p[i, c] - 0.1 * log_p[i].mean() for i, c in enumerate(classes.tolist())]

@@ -44,14 +44,6 @@ class Box(NamedTuple):
     height: float
 
 
-class ImageRow(NamedTuple):
-    """Pixels at the size of the model's input, their scale, and the image."""
-
-    pixels: NDArray[np.uint8]
-    frame: Frame
-    image: Image.Image
-
-
 class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
     """Recipe of object detection in images. A row is a resized image with its frame."""
 
@@ -111,13 +103,13 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
             boxes.append(np.concatenate((ends[:, :2], ends[:, 2:] - ends[:, :2]), -1))
         return np.stack(boxes)
 
-    def preprocess(self, given: Any, number: int) -> list[ImageRow]:
-        """Return an image at the size of the model's input, and its scale.
+    def preprocess(self, given: Any, number: int) -> list[tuple[Any, Frame, Image.Image]]:
+        """Return the pixels of an image at the size of the model's input, their scale, the image.
 
         Boxes refer to the image rotated according to its EXIF orientation; arrays have none.
         """
         image, data = to_image(given, f"input {number}").convert("RGB"), self.config.data
-        return [ImageRow(*resize_and_pad(image, data.width, data.height), image)]
+        return [(*resize_and_pad(image, data.width, data.height), image)]
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
         array, frame, image = example.rows[i]

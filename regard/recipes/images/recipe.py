@@ -9,7 +9,7 @@ Source: lectures, E.6 (image to vector); dosovitskiy2021.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +81,8 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
         reader = ImageReader(
             self.shape, config.core.width, patch=self.config.patch, dropout=config.dropout
         )
-        return build_classifier(
-            config, reader, lambda dim, pool: self.target.build_writer(dim, config, smoothing, pool)
-        )
+        build = partial(self.target.build_writer, config=config, label_smoothing=smoothing)
+        return build_classifier(config, reader, lambda dim, pool: build(dim, pool=pool))
 
     def describe(self) -> str:
         return f"images of {' x '.join(map(str, self.shape))}; {self.target.signature}"

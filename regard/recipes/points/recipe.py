@@ -55,13 +55,6 @@ class SpaceBox(NamedTuple):
     dz: float
 
 
-class PreparedCloud(NamedTuple):
-    """Points as the model takes them, and where their middle is."""
-
-    points: NDArray[np.float32]
-    middle: NDArray[np.float64]
-
-
 class PointsRecipe(DetectionRecipe[PointsRunConfig]):
     """Recipe of object detection in point clouds. A row: a cloud from its middle, that middle."""
 
@@ -128,8 +121,8 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         boxes[..., :3] += np.stack(frames)[:, None]
         return boxes
 
-    def preprocess(self, given: Any, number: int) -> list[PreparedCloud]:
-        """Return the points of a cloud, thinned as in training.
+    def preprocess(self, given: Any, number: int) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+        """Return the points of a cloud, thinned as in training, and their middle.
 
         given: a file of points (.npz, .csv, .ply, .pcd), or an array (points, 3 + features) in
                meters.
@@ -151,20 +144,19 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         if (sides > extent).any():
             known = f"boxes are found in the {_sides(extent)} m around its middle"
             self.notify(f"{where}: spans {_sides(sides)} m; {known}")
-        return [PreparedCloud(self.scale.normalize(points), middle_of(points))]
+        return [(self.scale.normalize(points), middle_of(points))]
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
-        cloud, boxes = example.rows[i], example.outputs[i].boxes
-        extent = np.array(self.scale.extent)
+        (cloud, middle), extent = example.rows[i], np.array(self.scale.extent)
         places = []
-        for box in boxes:
-            middle = (box[:2] - cloud.middle[:2]) / extent[:2] + 0.5
-            places.append(place_on_top_view(middle, box[3:5] / extent[:2]))
-        source = pad_arrays([cloud.points]).to(device_of(inference.model))
+        for box in example.outputs[i].boxes:
+            center = (box[:2] - middle[:2]) / extent[:2] + 0.5
+            places.append(place_on_top_view(center, box[3:5] / extent[:2]))
+        source = pad_arrays([cloud]).to(device_of(inference.model))
         with torch.no_grad():
             placed = inference.model.reader(source)
         centers = placed.centers[0, : int(placed.lengths[0])].double().cpu().numpy()
-        points = (centers - 0.5) * extent + cloud.middle
+        points = (centers - 0.5) * extent + middle
         patch = np.array([_PATCH, _PATCH])
         groups = Axis(
             labels=tuple("x {:.2f}, y {:.2f}, z {:.2f} m".format(*point) for point in points),
@@ -172,7 +164,7 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
             picture="image",
             places=tuple(place_on_top_view(center[:2], patch) for center in centers),
         )
-        pixels = draw_top_view(cloud.points[:, :3], self.scale.extent)
+        pixels = draw_top_view(cloud[:, :3], self.scale.extent)
         return self.box_sample(example, i, groups, places, pixels=pixels)
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,16 +49,6 @@ class VectorSize(Artifact):
     """Size of a run's vectors."""
 
     size: int
-
-
-class Code(NamedTuple):
-    """Code of an image or vector, and the squared error of its reconstruction."""
-
-    code: Tensor
-    """(code,), or integers (rows, columns) if it is quantized."""
-    error: float
-    energy: float | None
-    """F(y), if it was asked for."""
 
 
 def pca_error(train: np.ndarray, test: np.ndarray, size: int) -> float:
@@ -203,7 +193,11 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
 
     def forward(
         self, inference: ActiveModel, rows: Sequence[Values], trace: Trace | None = None
-    ) -> list[Code]:
+    ) -> list[tuple[Tensor, float, float | None]]:
+        """Return the code of each row, the error of its reconstruction, and F(y) if asked for.
+
+        Shapes: code (code,), or integers (rows, columns) if it is quantized.
+        """
         model, values = inference.model, _to_tensor(np.stack(rows))
         on_device = values.to(device_of(model))
         codes = model.encode(on_device)
@@ -212,7 +206,7 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         if self.config.energy:
             energies = model.energy(on_device).tolist()
         codes = codes.cpu() if isinstance(model, QuantizedAutoencoder) else codes.float().cpu()
-        return [Code(*output) for output in zip(codes, errors.tolist(), energies, strict=True)]
+        return [*zip(codes, errors.tolist(), energies, strict=True)]
 
     def postprocess(self, example: Example) -> Answer:
         ((code, error, energy),) = example.outputs

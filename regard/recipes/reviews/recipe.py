@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from numpy.typing import NDArray
 from torch import nn
@@ -49,14 +49,6 @@ from regard.system.progress import track
 _TOKENIZER = "tokenizer.json"
 _COUNTS = "naive_bayes.npz"
 _BATCH_TOKENS = 4096
-
-
-class ReviewRow(NamedTuple):
-    """A text, its ids, and its log-count ratios if the model reads them."""
-
-    text: str
-    ids: list[int]
-    ratios: NDArray[Any] | None
 
 
 class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
@@ -149,7 +141,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
 
         def build_writer(dim: int, pool: nn.Module) -> VectorWriter:
             if kinds is None:
-                return target.build_writer(dim, config, smoothing, pool)
+                return target.build_writer(dim, config, pool=pool, label_smoothing=smoothing)
             assert isinstance(target, ClassTarget)  # ratios are by class
             return NaiveBayesWriter(
                 dim,
@@ -182,7 +174,8 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
     def shorten(self, value: str) -> str:
         return self.tokenizer.shorten(value, self.config.data.max_length)
 
-    def preprocess(self, given: str, number: int) -> list[ReviewRow]:
+    def preprocess(self, given: str, number: int) -> list[tuple[str, list[int], Any]]:
+        """Return a text, its ids, and its log-count ratios if the model reads them."""
         text, most = given.strip(), self.config.data.max_length
         if not text:
             raise UserError(f"input {number} is empty: it has no words to classify")
@@ -191,14 +184,14 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
             size = f"{len(ids)} {self.tokenizer.noun}"
             raise UserError(f"input {number} has {size}, more than {most}")
         ratios = None if self.ratios is None else self.ratios.compute(self._segment(text))
-        return [ReviewRow(text, ids, ratios)]
+        return [(text, ids, ratios)]
 
     def plan(self, rows: Sequence[Any]) -> list[range]:
-        return plan_by_length([len(row.ids) for row in rows], _BATCH_TOKENS)
+        return plan_by_length([len(ids) for _, ids, _ in rows], _BATCH_TOKENS)
 
     def collate(self, rows: Sequence[Any]) -> Padded | RatioTexts:
-        ids = pad([row.ids for row in rows])
-        return ids if self.ratios is None else attach_ratios(ids, [row.ratios for row in rows])
+        _, ids, ratios = zip(*rows, strict=True)
+        return pad(ids) if self.ratios is None else attach_ratios(pad(ids), ratios)
 
     def input_sample(self, inference: ActiveModel, example: Example) -> Sample:
         text, ids, _ = example.rows[0]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.data.config import ImagesConfig, LabeledConfig, OnBad
 from regard.data.tables import excerpt
@@ -73,10 +73,11 @@ class Target(ABC):
         """
 
     @abstractmethod
-    def build_writer(
-        self, dim: int, config: ClassifierConfig, label_smoothing: float, pool: nn.Module
-    ) -> VectorWriter:
-        """Return the output layer that maps the vectors of `pool` to outputs."""
+    def build_writer(self, dim: int, config: ClassifierConfig, **options: Any) -> VectorWriter:
+        """Return the output layer that maps the vectors of a pool to outputs.
+
+        options: pool and label_smoothing.
+        """
 
     @abstractmethod
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.data.artifact import Artifact
 from regard.data.config import ImagesConfig
@@ -104,17 +104,9 @@ class ClassTarget(NamedTarget):
         )
         return keep, np.asarray(numbers, np.int64)
 
-    def build_writer(
-        self, dim: int, config: ClassifierConfig, label_smoothing: float, pool: nn.Module
-    ) -> VectorWriter:
-        return ClassWriter(
-            dim,
-            len(self.names),
-            pool=pool,
-            dropout=config.dropout,
-            label_smoothing=label_smoothing,
-            class_weights=self.class_weights,
-        )
+    def build_writer(self, dim: int, config: ClassifierConfig, **options: Any) -> VectorWriter:
+        options |= {"dropout": config.dropout, "class_weights": self.class_weights}
+        return ClassWriter(dim, len(self.names), **options)
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Any]:
         return class_scores(outputs, targets, self.names)
@@ -169,12 +161,8 @@ class LabelsTarget(NamedTarget):
         keep, rows = parse_rows(raw, parse)
         return keep, np.stack(rows)
 
-    def build_writer(
-        self, dim: int, config: ClassifierConfig, label_smoothing: float, pool: nn.Module
-    ) -> VectorWriter:
-        return LabelWriter(
-            dim, len(self.names), pool=pool, dropout=config.dropout, label_smoothing=label_smoothing
-        )
+    def build_writer(self, dim: int, config: ClassifierConfig, **options: Any) -> VectorWriter:
+        return LabelWriter(dim, len(self.names), dropout=config.dropout, **options)
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Any]:
         return label_scores(outputs, targets, self.names)

@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.data.artifact import Artifact
 from regard.data.tables import as_number
@@ -80,15 +80,13 @@ class NumberTarget(Target):
         keep, rows = parse_rows(raw, lambda text: _parse_numbers(text, self.separator, count))
         return keep, np.asarray(rows, np.float32)
 
-    def build_writer(
-        self, dim: int, config: ClassifierConfig, label_smoothing: float, pool: nn.Module
-    ) -> VectorWriter:
+    def build_writer(self, dim: int, config: ClassifierConfig, **options: Any) -> VectorWriter:
         return NumberWriter(
             dim,
             means=self.scales.means,
             deviations=self.scales.deviations,
             error=config.regression_loss,
-            pool=pool,
+            pool=options["pool"],
             dropout=config.dropout,
         )
 

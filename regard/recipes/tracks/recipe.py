@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -66,25 +66,6 @@ class TrackGroup:
     frames: list[float]
     plane: Plane | None = None
     """Picture of all tracks, once they are predicted."""
-
-
-class Person(NamedTuple):
-    """One person's history and neighbors in the coordinates of that person."""
-
-    group: TrackGroup
-    history: NDArray[Any]
-    count: Any
-    rotation: NDArray[Any]
-    last: NDArray[np.float64]
-    """Last observed position, in the coordinates of the recording."""
-
-
-class Scene(NamedTuple):
-    """Histories (people, observed, 2) of a scene, and the position from which they are measured."""
-
-    group: TrackGroup
-    history: NDArray[np.float64]
-    origin: NDArray[np.float64]
 
 
 def displacement_errors(paths: Tensor, target: Tensor) -> tuple[float, float]:
@@ -180,25 +161,29 @@ class TracksRecipe(Recipe[TracksRunConfig]):
             "signature": f"{sizes}, {kind}",
         }
 
-    def preprocess(self, given: Any, number: int) -> list[Person] | list[Scene]:
+    def preprocess(self, given: Any, number: int) -> list[tuple[Any, ...]]:
         """Return a row for each person, or with model.joint for the scene.
+
+        A row of a person: group, history with neighbors in the person's own coordinates, their
+        number, rotation, and last observed position in the coordinates of the recording. Of a
+        scene: group, histories (people, observed, 2), and the position they are measured from.
 
         given: a recording file, whose people present in all of the last frames are predicted, or
                tracks (people, observed, 2) in meters.
         """
         data, group = self.config.data, self._to_group(given, f"input {number}")
         if self.config.model.joint:
-            return [Scene(group, *to_scene_frame(group.tracks, data.observed))]
+            return [(group, *to_scene_frame(group.tracks, data.observed))]
         windows = TrackWindows(group.tracks, np.array([0, len(group.tracks)]), "tracks")
         history, counts, _, rotations = to_agent_frames(
             windows, range(len(group.tracks)), observed=data.observed, neighbors=data.neighbors
         )
         rows = zip(history, counts, rotations, group.tracks[:, -1:], strict=True)
-        return [Person(group, *row) for row in rows]
+        return [(group, *row) for row in rows]
 
     def plan(self, rows: Sequence[Any]) -> Iterable[range]:
         if self.config.model.joint:
-            return plan_scenes([len(scene.history) for scene in rows], self.batch_rows)
+            return plan_scenes([len(history) for _, history, _ in rows], self.batch_rows)
         return super().plan(rows)
 
     def forward(
@@ -207,17 +192,17 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         """Return the path (predicted, 2) of each person, or (people, predicted, 2) by scene."""
         model = inference.model
         if self.config.model.joint:
-            source = pad_arrays([scene.history for scene in rows])
+            source = pad_arrays([history for _, history, _ in rows])
             paths = _predict_paths(model, source).double().numpy()
             pairs = zip(rows, paths, strict=True)
-            return [scene.origin + path[: len(scene.history)] for scene, path in pairs]
+            return [origin + path[: len(history)] for (_, history, origin), path in pairs]
         _, *columns = zip(*rows, strict=True)
         history, counts, rotations, last = map(np.stack, columns)
         source = Padded(torch.from_numpy(history).float(), torch.from_numpy(counts))
         return list(last + _predict_paths(model, source).double().numpy() @ rotations)
 
     def postprocess(self, example: Example) -> Answer:
-        group: TrackGroup = example.rows[0].group
+        group: TrackGroup = example.rows[0][0]
         *_, before, last = group.frames
         frames = [last + (t + 1) * (last - before) for t in range(self.config.data.predicted)]
         paths, lines, tracks = self._paths(example), [], []
@@ -237,9 +222,10 @@ class TracksRecipe(Recipe[TracksRunConfig]):
 
         With model.joint, return all people of a scene.
         """
-        group, count = example.rows[i].group, len(example.rows[i].group.names)
+        group: TrackGroup = example.rows[i][0]
         if i >= 20:
             return None
+        count = len(group.names)
         shown, labels = list(range(count)), group.names
         title = f"{example.name}: {count} {'people' if count > 1 else 'person'}"
         if not self.config.model.joint:

@@ -5,16 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from regard.errors import UserError
-from regard.models.presets import (
-    bahdanau,
-    detr,
-    gpt,
-    lstmn,
-    luong,
-    transformer_tiny,
-    vaswani_base,
-    vit,
-)
+from regard.models import presets as models
 from regard.settings.options import option_name
 from regard.settings.tree import apply_changes
 
@@ -37,7 +28,7 @@ class Preset:
 
 PRESETS = {
     "vaswani-base": Preset(
-        model=vaswani_base,
+        model=models.vaswani_base,
         recipes=("translate",),
         source="vaswani2017, table 3",
         sizes="6 + 6 blocks, width 512, 8 heads, feed-forward 2,048; 63.1 M with 37,000 joint "
@@ -48,7 +39,7 @@ PRESETS = {
         },
     ),
     "transformer-tiny": Preset(
-        model=transformer_tiny,
+        model=models.transformer_tiny,
         recipes=("translate",),
         source="wu2021, section 3.2",
         sizes="4 + 4 blocks, width 128, 4 heads, feed-forward 256; 2.6 M with 10,000 joint "
@@ -56,25 +47,25 @@ PRESETS = {
         settings={"tokenizer": {"vocab_size": 10_000}},
     ),
     "bahdanau": Preset(
-        model=bahdanau,
+        model=models.bahdanau,
         recipes=("translate", "dates"),
         source="bahdanau2015, appendix A.2",
         sizes="GRU 1,000 (encoder 1,000 a direction), embeddings 620, additive attention 1,000",
     ),
     "luong": Preset(
-        model=luong,
+        model=models.luong,
         recipes=("translate", "dates"),
         source="luong2015, section 4.1",
         sizes="LSTM of 4 layers, width 1,000, embeddings 1,000, dot attention",
     ),
     "lstmn": Preset(
-        model=lstmn,
+        model=models.lstmn,
         recipes=("language",),
         source="cheng2016, section 5.1",
         sizes="LSTM-Network of one layer, width 300, embeddings 150",
     ),
     "gpt": Preset(
-        model=gpt,
+        model=models.gpt,
         recipes=("language",),
         source="radford2018, section 4.1",
         sizes="12 blocks, width 768, 12 heads, feed-forward 3,072, context 512; 116.5 M with "
@@ -87,14 +78,14 @@ PRESETS = {
         },
     ),
     "detr": Preset(
-        model=detr,
+        model=models.detr,
         recipes=("boxes",),
         source="carion2020, section 4",
         sizes="6 + 6 blocks, width 256, 8 heads, feed-forward 2,048, 100 learned queries",
         settings={"downsampling_layers": 5, "train": {"lr": 1e-4, "clip": 0.1}},
     ),
     "vit": Preset(
-        model=vit,
+        model=models.vit,
         recipes=("images",),
         source="dosovitskiy2021, table 1",
         sizes="ViT-Base: 12 blocks, width 768, 12 heads, feed-forward 3,072, patches of 16",

@@ -20,7 +20,7 @@ from regard.models.cores.config import max_length_of
 from regard.models.cores.transformer import Transformer
 from regard.models.decoder_terms import explain_decoder
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.recipe import Answer, ConfigT, Dataset, Example, Ranked, Recipe, one_line
+from regard.recipes.base.recipe import Answer, ConfigT, Example, Ranked, Recipe, one_line
 from regard.recipes.base.scoring import device_of
 from regard.recipes.metrics.text import Bleu, ExactMatch
 
@@ -38,18 +38,9 @@ class DecoderRecipe(Recipe[ConfigT]):
     def source(self, row: Any) -> Any:
         """Return one row as the source of the model."""
 
-    @abstractmethod
-    def metrics(
-        self, inference: ActiveModel, dataset: Dataset[Any], *, limit: int | None = None
-    ) -> dict[str, Any]:
-        """Return the metrics.
-
-        limit: decode only the first so many examples; the loss is computed over all.
-        """
-
     def measure(self, model: nn.Module) -> dict[str, float]:
-        greedy = self.change({"decode": {"beam": 1, "n_best": 1}})
-        limit = self.settings.val_sample
+        greedy: Any = self.change({"decode": {"beam": 1, "n_best": 1}})
+        limit = self.settings.val_sample  # of decoded examples; the loss is that of all
         scores = greedy.metrics(self.inference(model), self.encoded_val, limit=limit)
         return {name: scores[name] for name in (self.metric, "nll", "perplexity")}
 

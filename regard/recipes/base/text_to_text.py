@@ -72,8 +72,8 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
         """Train tokenizers on the training texts."""
 
     @abstractmethod
-    def training_pairs(self) -> EncodedPairs | Callable[[int], EncodedPairs]:
-        """Return the training pairs, or a function from an epoch to its pairs."""
+    def training_pairs(self) -> tuple[EncodedPairs | Callable[[int], EncodedPairs], str]:
+        """Return the training pairs, or a function from an epoch to its pairs, and their origin."""
 
     def encode(self, dataset: Dataset[Pairs]) -> Dataset[Pairs]:
         pairs, limit = dataset.data, self.settings.input_limit
@@ -100,15 +100,9 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
         self.codec = Codec.load(folder)
 
     def batches(self) -> TokenBatches:
-        return TokenBatches(
-            self.training_pairs(),
-            batch_tokens=self.settings.train.batch_tokens,
-            seed=self.run.seed,
-            origin=self.training_origin(),
-        )
-
-    def training_origin(self) -> str:
-        return self.train.origin
+        pairs, origin = self.training_pairs()
+        budget = self.settings.train.batch_tokens
+        return TokenBatches(pairs, batch_tokens=budget, seed=self.run.seed, origin=origin)
 
     def model(self) -> Model:
         return build(

@@ -41,15 +41,12 @@ class DatesRecipe(TextToTextRecipe[DatesRunConfig]):
         source = Tokenizer.train(train.data.sources, self.config.source_tokenizer)
         return Codec(source, Tokenizer.train(train.data.targets, self.config.target_tokenizer))
 
-    def training_origin(self) -> str:
-        return "dates"  # without reading `train`, which generates an epoch
-
-    def training_pairs(self) -> Callable[[int], EncodedPairs]:
+    def training_pairs(self) -> tuple[Callable[[int], EncodedPairs], str]:
         def generate(epoch: int) -> EncodedPairs:
             pairs = self._generate("train", "dates", epoch=epoch)
             return self.codec.encode(pairs.sources, pairs.targets)
 
-        return generate
+        return generate, "dates"
 
     def upper_bound(self) -> float:
         # Without the language, some months are ambiguous.

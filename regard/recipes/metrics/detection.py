@@ -75,27 +75,7 @@ def average_precision(
                 if ((areas >= _AREAS[i - 1]) & (areas <= _AREAS[i])).any():
                     scores[f"{metric}_{size}"] = _mean(curve[..., i])
     iou = _CLOUD_IOU[0] if is_cloud else 0.5
-    hits, found = _count_matches(
-        detections, boxes, classes, num_classes=len(names), threshold=threshold, iou=iou
-    )
-    present = np.bincount(np.concatenate([*classes, np.zeros(0, np.int64)]), minlength=len(names))
-    rows = count_scores(names, hits.tolist(), found.tolist(), present.tolist())
-    for c, name in enumerate(names):
-        rows[name] = {"ap25" if is_cloud else "ap50": _mean(precision[0, :, c, 0])} | rows[name]
-    return scores | {"classes": rows}
-
-
-def _count_matches(
-    detections: Sequence[Detections],
-    boxes: Sequence[NDArray[np.float64]],
-    classes: Sequence[NDArray[np.int64]],
-    *,
-    num_classes: int,
-    threshold: float,
-    iou: float,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the number of correct detections, and of all detections, of each class."""
-    hits, found = np.zeros(num_classes, np.int64), np.zeros(num_classes, np.int64)
+    hits, found = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
     for image, own_boxes, own_classes in zip(detections, boxes, classes, strict=True):
         kept = image.scores >= threshold
         if not kept.any():
@@ -107,7 +87,11 @@ def _count_matches(
             if row.size and row.max() >= iou:
                 hits[c] += 1
                 overlaps[:, row.argmax()] = 0
-    return hits, found
+    present = np.bincount(np.concatenate([*classes, np.zeros(0, np.int64)]), minlength=len(names))
+    rows = count_scores(names, hits.tolist(), found.tolist(), present.tolist())
+    for c, name in enumerate(names):
+        rows[name] = {"ap25" if is_cloud else "ap50": _mean(precision[0, :, c, 0])} | rows[name]
+    return scores | {"classes": rows}
 
 
 def box_iou(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,6 +1,6 @@
 """Tables of scores and sample outputs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
@@ -59,25 +59,6 @@ MAX_CONFUSION, MAX_CLASSES = 12, 100
 """Largest number of classes in a printed confusion matrix, and of printed rows."""
 
 
-def _tables(scores: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the tables of the metrics of each class, label or number, and the confusion matrix."""
-    columns = _NAMES | {"precision": "precision, %", "recall": "recall, %", "f1": "F1, %"}
-    for title in ("classes", "numbers"):
-        cells: list[list[str]] = []
-        for label, row in islice(scores.get(title, {}).items(), MAX_CLASSES):
-            cells = cells or [[title, *(columns.get(name, name) for name in row)]]
-            cells.append([label, *(f"{value:.4g}" for value in row.values())])
-        rest = len(scores.get(title, {})) - MAX_CLASSES
-        if cells:
-            yield table(cells) + (f"\n  ({rest} more: --json)" if rest > 0 else "")
-    confusion, classes = scores.get("confusion", []), [*scores.get("classes", {})]
-    if 1 < len(confusion) <= MAX_CONFUSION:
-        cells = [["", *classes]]
-        for name, row in zip(classes, confusion, strict=True):
-            cells.append([name, *map(str, row)])
-        yield f"confusion matrix: rows are references, columns outputs\n{table(cells)}"
-
-
 def round_scores(scores: Any) -> Any:
     """Return scores with floats rounded to 12 significant digits."""
     if isinstance(scores, float):
@@ -108,10 +89,24 @@ def score_table(scores: Mapping[str, Any]) -> str:
         reference = "" if is_correct else f"(reference: {sample['reference']})"
         samples.append([sample["source"].strip(), sample["output"], reference])
     parts = [f"{title}\n{table(rows)}"]
-    classes = [[name, f"{value:.1f}"] for name, value in scores.get("by_class", {}).items()]
-    if classes:
-        parts.append(f"by class, %\n{table(classes)}")
-    parts += _tables(scores)
+    recalls = [[name, f"{value:.1f}"] for name, value in scores.get("by_class", {}).items()]
+    if recalls:
+        parts.append(f"by class, %\n{table(recalls)}")
+    columns = _NAMES | {"precision": "precision, %", "recall": "recall, %", "f1": "F1, %"}
+    for kind in ("classes", "numbers"):
+        given, cells = scores.get(kind, {}), []
+        for label, row in islice(given.items(), MAX_CLASSES):
+            cells = cells or [[kind, *(columns.get(name, name) for name in row)]]
+            cells.append([label, *(f"{value:.4g}" for value in row.values())])
+        rest = len(given) - MAX_CLASSES
+        if cells:
+            parts.append(table(cells) + (f"\n  ({rest} more: --json)" if rest > 0 else ""))
+    confusion = scores.get("confusion", [])
+    if 1 < len(confusion) <= MAX_CONFUSION:
+        cells = [["", *scores["classes"]]]
+        for name, row in zip(scores["classes"], confusion, strict=True):
+            cells.append([name, *map(str, row)])
+        parts.append(f"confusion matrix: rows are references, columns outputs\n{table(cells)}")
     if samples:
         parts.append(f"sample outputs\n{table(samples)}")
     return "\n\n".join(parts)

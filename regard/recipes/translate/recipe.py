@@ -40,5 +40,5 @@ class TranslateRecipe(TextToTextRecipe[TranslateRunConfig]):
         pairs, config = train.data, self.config.tokenizer
         return Codec(*train_tokenizers(pairs.sources, pairs.targets, config, origin=pairs.origin))
 
-    def training_pairs(self) -> EncodedPairs:
-        return self.read_encoded(self.train).targets
+    def training_pairs(self) -> tuple[EncodedPairs, str]:
+        return self.read_encoded(self.train).targets, self.train.origin

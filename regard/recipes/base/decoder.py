@@ -120,12 +120,7 @@ class DecoderRecipe(Recipe[ConfigT]):
 
 
 def explain_tokens(
-    model: Any,
-    source: Any,
-    target: Padded,
-    sample: Sample,
-    *,
-    tokens: Sequence[str] | None = None,
+    model: Any, source: Any, target: Padded, sample: Sample, *, tokens: Sequence[str] | None = None
 ) -> SampleMaps:
     """Return the contributions of the parts of a decoder to the logits of output tokens.
 

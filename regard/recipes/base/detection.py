@@ -19,15 +19,7 @@ from regard.data.text.labels import Labels
 from regard.errors import UserError
 from regard.look.sample import Axis, DetectedBox, Image, Sample, format_score
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.recipe import (
-    Answer,
-    ConfigT,
-    Dataset,
-    Example,
-    Recipe,
-    View,
-    describe_skipped,
-)
+from regard.recipes.base.recipe import Answer, ConfigT, Dataset, Example, Recipe, View, note_skipped
 from regard.recipes.base.scoring import device_of, set_log_prob
 from regard.recipes.metrics.detection import Detections, average_precision
 from regard.system.progress import track
@@ -70,7 +62,7 @@ class DetectionRecipe(Recipe[ConfigT]):
             data = self.generate(split)
         else:
             data = self._splits[split == "val"]
-        skipped = describe_skipped(data.origin, f"{self.noun} or boxes", data.skipped)
+        skipped = note_skipped(data.origin, f"{self.noun} or boxes", data.skipped)
         return Dataset(
             data,
             data.origin,
@@ -114,8 +106,6 @@ class DetectionRecipe(Recipe[ConfigT]):
         config = self.settings
         data = self.encode(self.train).data
         return self.make_batches(data, rows=config.batch, augment=config.augment)
-
-    # Answers
 
     @abstractmethod
     def source(self, arrays: Sequence[Any]) -> Any:

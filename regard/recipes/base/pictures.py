@@ -26,7 +26,7 @@ from regard.errors import UserError
 from regard.look.sample import Axis, Image
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.inputs import Input
-from regard.recipes.base.recipe import Dataset, File, View, describe_skipped
+from regard.recipes.base.recipe import Dataset, File, View, note_skipped
 
 _CHANNELS = (1, 3, 4)
 """Numbers of channels of arrays (height, width, channels)."""
@@ -110,7 +110,7 @@ class ImageSplits:
         # Arrays (channels, height, width) of few pixels could be read as (height, width, channels).
         inputs = View(len(images), lambda i: fromarray(to_picture(images.pixels[i]).pixels))
         names, origin = View(len(images), images.where), images.origin
-        notes = (*images.notices, *describe_skipped(origin, "files", images.skipped))
+        notes = (*images.notices, *note_skipped(origin, "files", images.skipped))
         return Dataset(images, origin, inputs, names=names, notes=notes)
 
     @cached_property

@@ -374,7 +374,7 @@ def plan_by_length(lengths: Sequence[int], most: int) -> list[range]:
     return [*ranges, range(start, len(lengths))] if len(lengths) else []
 
 
-def describe_skipped(origin: str, noun: str, skipped: Sequence[str]) -> tuple[str, ...]:
+def note_skipped(origin: str, noun: str, skipped: Sequence[str]) -> tuple[str, ...]:
     """Return the note that examples were left out; empty if none were."""
     note = f"{origin}: skipped {len(skipped):,} of the {noun}; first: "
     return (note + skipped[0],) if skipped else ()

@@ -19,7 +19,7 @@ from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.decoder import DecoderRecipe
 from regard.recipes.base.inputs import Input, Prompt
-from regard.recipes.base.recipe import ConfigT, Dataset, Example, describe_skipped, join_items
+from regard.recipes.base.recipe import ConfigT, Dataset, Example, join_items, note_skipped
 from regard.recipes.base.run import ARTIFACTS
 from regard.recipes.base.scoring import loss_per_token
 from regard.recipes.metrics.text import Bleu, ExactMatch, further_scores
@@ -82,7 +82,7 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
         lengths = [*zip(*sides, strict=True)]
         on_bad: Any = getattr(self.settings.data, "on_bad", "error")
         keep, skipped = limit_length(pairs, lengths, max_length=limit, on_bad=on_bad)
-        notes = (*dataset.notes, *describe_skipped(pairs.origin, "pairs", skipped))
+        notes = (*dataset.notes, *note_skipped(pairs.origin, "pairs", skipped))
         if len(keep) < len(pairs):
             pairs = pairs.take(keep)
             encoded = EncodedPairs.from_sequences(

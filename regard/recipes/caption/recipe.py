@@ -2,9 +2,6 @@
 
     pixels -> stem or patches -> encoder over image positions -> decoder, token by token -> sentence
 
-With `--model.core recurrent` the decoder reads the image once for each word, which `regard look`
-draws.
-
 Source: lectures, E.1 (vector to sequence); xu2015 (attention to the image, word by word);
         vinyals2015.
 """
@@ -37,7 +34,7 @@ from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.decoder import DecoderRecipe
 from regard.recipes.base.pictures import patch_axis, to_image
-from regard.recipes.base.recipe import Dataset, Example, View, describe_skipped, plan_by_count
+from regard.recipes.base.recipe import Dataset, Example, View, note_skipped, plan_by_count
 from regard.recipes.base.scoring import mean_nll
 from regard.recipes.caption.config import CaptionRunConfig
 from regard.recipes.metrics.text import Bleu, ExactMatch
@@ -138,10 +135,7 @@ class CaptionRecipe(DecoderRecipe[CaptionRunConfig]):
         return [resize_and_pad(image, data.width, data.height)[0]]
 
     def forward(
-        self,
-        inference: ActiveModel,
-        rows: Sequence[NDArray[np.uint8]],
-        trace: Trace | None = None,
+        self, inference: ActiveModel, rows: Sequence[NDArray[np.uint8]], trace: Trace | None = None
     ) -> list[list[Hypothesis]]:
         engine = inference.engine_for(traced=trace is not None)
         return engine.search_images(
@@ -178,5 +172,5 @@ def _to_dataset(images: DescribedImages) -> Dataset[DescribedImages]:
         inputs=View(len(indices), lambda i: images.pixels(indices[i])),
         references=View(len(indices), lambda i: images.captions(indices[i])[0]),
         names=View(len(indices), lambda i: images.name(indices[i])),
-        notes=(*describe_skipped(images.origin, "lines or images", skipped), *images.notices),
+        notes=(*note_skipped(images.origin, "lines or images", skipped), *images.notices),
     )

@@ -51,24 +51,15 @@ from regard.recipes.base.recipe import (
     Example,
     Recipe,
     View,
-    describe_skipped,
+    note_skipped,
     plan_by_count,
 )
 from regard.recipes.base.run import Run
 from regard.recipes.base.scoring import device_of, loss_per_token
+from regard.recipes.draw import stages
 from regard.recipes.draw.classifier import ROWS, ConvolutionalClassifier
 from regard.recipes.draw.config import DrawRunConfig
 from regard.recipes.draw.scores import drawing_scores
-from regard.recipes.draw.stages import (
-    AUTOENCODER,
-    CLASSIFIER,
-    TrainedStage,
-    autoencoder_scores,
-    encode_canvases,
-    reconstruct,
-    train_autoencoder,
-    train_classifier,
-)
 from regard.system.writing import replace_atomically
 from regard.trace import Trace
 from regard.training.seeds import derive_seed
@@ -114,7 +105,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
             canvases = load_test_canvases(data.test, data, seed=seed, labels=labels, shape=shape)
         indices = canvases.epoch(0)
         inputs = View(len(indices), lambda i: canvases.text(indices[i]))
-        skipped = describe_skipped(canvases.origin, "images", canvases.skipped)
+        skipped = note_skipped(canvases.origin, "images", canvases.skipped)
         return Dataset(canvases, canvases.origin, inputs, notes=(*canvases.notices, *skipped))
 
     @cached_property
@@ -131,22 +122,22 @@ class DrawRecipe(Recipe[DrawRunConfig]):
 
     def pretrain(self, folder: Path) -> None:
         train, val = self.train.data, self.val.data
-        train_autoencoder(folder, self.run, train, val, self.notify)
+        stages.train_autoencoder(folder, self.run, train, val, self.notify)
         if isinstance(train, SceneDataset) and isinstance(val, SceneDataset):
-            train_classifier(folder, self.run, train, val, self.notify)
+            stages.train_classifier(folder, self.run, train, val, self.notify)
 
     def open(self, folder: Path) -> None:
         self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
         run = folder.parent
-        stage = TrainedStage.load(run / f"{AUTOENCODER}.json")
+        stage = stages.TrainedStage.load(run / f"{stages.AUTOENCODER}.json")
         self.autoencoder = QuantizedAutoencoder(self.config.autoencoder, stage.shape)
-        load_weights(run / AUTOENCODER / "model.safetensors", self.autoencoder.eval())
+        load_weights(run / stages.AUTOENCODER / "model.safetensors", self.autoencoder.eval())
         self.labels, self.classifier = None, None
         if (folder / _LABELS).exists():
             self.labels = Labels.load(folder / _LABELS)
-            stage = TrainedStage.load(run / f"{CLASSIFIER}.json")
+            stage = stages.TrainedStage.load(run / f"{stages.CLASSIFIER}.json")
             self.classifier = ConvolutionalClassifier(stage.shape, stage.classes + 1)
-            load_weights(run / CLASSIFIER / "model.safetensors", self.classifier.eval())
+            load_weights(run / stages.CLASSIFIER / "model.safetensors", self.classifier.eval())
 
     def batches(self) -> TokenBatches:
         train, dropout = self.train, self.config.caption_dropout
@@ -166,7 +157,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         is_dropped = stream.random_raw(len(indices)) / 2.0**64 < caption_dropout
         texts = self.tokenizer.encode_batch(drawings.text(i) for i in indices)
         sources = [[] if is_empty else ids for ids, is_empty in zip(texts, is_dropped, strict=True)]
-        codes = encode_canvases(self.autoencoder, drawings, indices)
+        codes = stages.encode_canvases(self.autoencoder, drawings, indices)
         return EncodedPairs.from_sequences(sources, (codes + len(SPECIALS)).tolist())
 
     def model(self) -> Model:
@@ -186,7 +177,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         model, drawings, decode = inference.model, dataset.data, self.config.decode
         nll = loss_per_token(model, self.encode_drawings(drawings))
         scores: dict[str, Any] = {"nll": nll, "perplexity": math.exp(min(nll, 100.0))}
-        scores |= autoencoder_scores(self.autoencoder, drawings)
+        scores |= stages.autoencoder_scores(self.autoencoder, drawings)
         rows, columns = self.autoencoder.grid
         sampling = f"guidance {decode.guidance:g}, temperature {decode.temperature:g}"
         scores |= {"signature": f"{rows} x {columns} codes, {sampling}", "samples": []}
@@ -195,7 +186,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         texts = self.tokenizer.encode_batch(drawings.text(i) for i in drawings.epoch(0))
         seeds = [derive_seed(decode.seed, i) for i in range(len(texts))]
         codes, _ = self.sample_codes(model, texts, seeds=seeds)
-        drawn = reconstruct(self.autoencoder, codes)
+        drawn = stages.reconstruct(self.autoencoder, codes)
         return scores | drawing_scores(drawings, self.classifier, self.autoencoder, drawn)
 
     def sample_codes(
@@ -249,7 +240,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
                 more = [rank] if rank else []
                 seeds.append(derive_seed(self.config.decode.seed, row.number - 1, *more))
         codes, scores = self.sample_codes(inference.model, texts, seeds=seeds, trace=trace)
-        images = reconstruct(self.autoencoder, codes)
+        images = stages.reconstruct(self.autoencoder, codes)
         drawings = [Drawing(*pair) for pair in zip(images, scores, strict=True)]
         return [(drawings[i :: len(rows)], codes[i]) for i in range(len(rows))]
 

@@ -105,7 +105,6 @@ def train_autoencoder(
         lr=config.autoencoder_lr,
         measure=lambda model: autoencoder_scores(model, val),
         metric="mse",
-        maximize=False,
     )
 
 
@@ -141,7 +140,6 @@ def train_classifier(
         lr=2e-3,
         measure=lambda model: {"accuracy": model.accuracy(val)},
         metric="accuracy",
-        maximize=True,
     )
 
 
@@ -156,7 +154,6 @@ def _train_stage(
     lr: float,
     measure: Callable[..., dict[str, float]],
     metric: str,
-    maximize: bool,
 ) -> None:
     """Train a stage in a folder of its own, or resume it, and record its end."""
     if torch.distributed.is_initialized():
@@ -181,7 +178,7 @@ def _train_stage(
         seed=derive_seed(run.seed, 5),
         validate=measure,
         metric=metric,
-        maximize=maximize,
+        maximize=metric == "accuracy",
         fingerprint=training_fingerprint(run),
     )
     if result.is_interrupted:

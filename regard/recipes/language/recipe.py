@@ -47,7 +47,6 @@ from regard.system.progress import track
 from regard.trace import Trace
 
 _TOKENIZER = "tokenizer.json"
-_SIZES = {"train": 3000, "test": 300}
 _BANNED = list(range(len(SPECIALS)))
 
 
@@ -241,7 +240,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
 
 def _dates(split: str, seed: int) -> Corpus:
     """Return lines such as: 3 maart 2019 = 2019-03-03."""
-    sizes = DatesConfig(epoch_size=_SIZES["train"], test_size=_SIZES["test"])
+    sizes = DatesConfig(epoch_size=3000, test_size=300)
     generator = dates.DatesDataset(sizes, seed=seed)
     text = "".join(f"{example.text} = {example.iso}\n" for example in generator.examples(split))
     return make_corpus(text, "dates" if split == "train" else f"dates, {len(text):,} characters")

@@ -33,7 +33,7 @@ from regard.models.readers.tokens import TokenReader
 from regard.models.writers.vector import VectorWriter
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.inputs import Input
-from regard.recipes.base.recipe import Dataset, Example, describe_skipped, plan_by_length
+from regard.recipes.base.recipe import Dataset, Example, note_skipped, plan_by_length
 from regard.recipes.reviews.config import ReviewsRunConfig
 from regard.recipes.reviews.log_count_ratios import KINDS, LogCountRatios
 from regard.recipes.reviews.naive_bayes import (
@@ -68,7 +68,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
             pairs = self._held_out[split == "val"]
         else:
             pairs = read_labeled(data, path, split)
-        skipped = describe_skipped(pairs.origin, "texts", pairs.skipped)
+        skipped = note_skipped(pairs.origin, "texts", pairs.skipped)
         return Dataset(pairs, pairs.origin, pairs.sources, notes=(*skipped, *pairs.notices))
 
     @cached_property

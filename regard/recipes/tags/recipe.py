@@ -41,8 +41,8 @@ from regard.recipes.base.recipe import (
     Dataset,
     Example,
     Recipe,
-    describe_skipped,
     join_items,
+    note_skipped,
     plan_by_length,
 )
 from regard.recipes.base.scoring import device_of
@@ -73,7 +73,6 @@ class TagsRecipe(Recipe[TagsRunConfig]):
 
     tokenizer: Tokenizer
     labels: Labels
-
     reads_tokens = True
     tables = (*TABLES, ".conll", ".conllu", ".bio", ".iob", ".iob2")
 
@@ -86,7 +85,7 @@ class TagsRecipe(Recipe[TagsRunConfig]):
             sentences = self._held_out[split == "val"]
         else:
             sentences = read_tagged(path, data)
-        skipped = describe_skipped(sentences.origin, "sentences", sentences.skipped)
+        skipped = note_skipped(sentences.origin, "sentences", sentences.skipped)
         return _to_dataset(sentences, (*skipped, *sentences.notices))
 
     @cached_property
@@ -120,7 +119,7 @@ class TagsRecipe(Recipe[TagsRunConfig]):
                 raise UserError(skipped[-1])
         if not keep:
             raise UserError(f"{sentences.origin}: no sentence can be used; first: {skipped[0]}")
-        notes = describe_skipped(sentences.origin, "sentences that cannot be used", skipped)
+        notes = note_skipped(sentences.origin, "sentences that cannot be used", skipped)
         return _to_dataset(sentences.take(keep), notes)
 
     def fit(self, train: Dataset[TaggedSentences]) -> dict[str, Any]:

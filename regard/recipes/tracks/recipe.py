@@ -41,15 +41,7 @@ from regard.look.sample import Axis, Plane, Sample, Track
 from regard.models.build import build_forecaster
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.recipe import (
-    Answer,
-    Dataset,
-    Example,
-    File,
-    Recipe,
-    View,
-    describe_skipped,
-)
+from regard.recipes.base.recipe import Answer, Dataset, Example, File, Recipe, View, note_skipped
 from regard.recipes.base.scoring import device_of
 from regard.recipes.tracks.config import TracksRunConfig
 from regard.system.progress import track
@@ -100,7 +92,7 @@ class TracksRecipe(Recipe[TracksRunConfig]):
             return windows.positions[first:end, : data.observed].copy()
 
         inputs = View(len(windows.offsets) - 1, read_input)
-        skipped = describe_skipped(windows.origin, "lines", windows.skipped)
+        skipped = note_skipped(windows.origin, "lines", windows.skipped)
         return Dataset(windows, windows.origin, inputs, notes=(*skipped, *windows.notices))
 
     @cached_property
@@ -252,7 +244,7 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         data, observed = self.config.data, self.config.data.observed
         if isinstance(given, File):
             frames, skipped = parse_frames(given.content.split(b"\n"), given.name, data.on_bad)
-            for note in describe_skipped(given.name, "lines", skipped):
+            for note in note_skipped(given.name, "lines", skipped):
                 self.notify(note)
             last = sorted(frames)[-observed:]
             ids = []

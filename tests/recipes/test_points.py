@@ -6,7 +6,7 @@ from PIL import Image
 
 from regard.errors import UserError
 from regard.recipes.load import load
-from regard.recipes.points.top_view import draw_top_view, place_on_top_view
+from regard.recipes.points.recipe import draw_top_view, place_on_top_view
 from tests.recipes.capture_checks import (
     check_capture,
     check_gradients,

@@ -49,15 +49,7 @@ def patch_axis(reader: ImageReader) -> Axis:
     return replace(Axis.grid(*reader.grid, picture="image"), places=tuple(places))
 
 
-def read_pixels(
-    given: Any, number: int, data: ImagesConfig, shape: tuple[int, int, int]
-) -> NDArray[np.uint8]:
-    """Return the pixels (channels, height, width) of an input of any size (see `to_image`)."""
-    where = f"input {number}"
-    return to_image_array(to_image(given, where), data, shape, where, resizes=True)
-
-
-def list_images(path: Path, data: ImagesConfig) -> Iterator[Input]:
+def image_list(path: Path, data: ImagesConfig) -> Iterator[Input]:
     """Yield the image files of a list, with or without labels."""
     for _, name, problem in read_column(path, "file", data.file_column, header=data.header):
         file = str(path.parent / name.strip())
@@ -112,6 +104,11 @@ class ImageSplits:
         names, origin = View(len(images), images.where), images.origin
         notes = (*images.notices, *note_skipped(origin, "files", images.skipped))
         return Dataset(images, origin, inputs, names=names, notes=notes)
+
+    def read_pixels(self, given: Any, number: int) -> NDArray[np.uint8]:
+        """Return the pixels (channels, height, width) of an input of any size (see `to_image`)."""
+        where = f"input {number}"
+        return to_image_array(to_image(given, where), self.data, self.shape, where, resizes=True)
 
     @cached_property
     def _training(self) -> tuple[ImageDataset, ImageDataset]:

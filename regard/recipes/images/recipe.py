@@ -30,9 +30,8 @@ from regard.recipes.base.inputs import TABLES, Input
 from regard.recipes.base.pictures import (
     ImageShape,
     ImageSplits,
-    list_images,
+    image_list,
     patch_axis,
-    read_pixels,
     to_picture,
 )
 from regard.recipes.base.recipe import Dataset, Example
@@ -94,11 +93,11 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterable[Input]:
         if plain_name(path).endswith(TABLES):
-            return list_images(path, self.config.data)
+            return image_list(path, self.config.data)
         return super().read_inputs(path, skip_bad=skip_bad)
 
     def preprocess(self, given: Any, number: int) -> list[Any]:
-        return [read_pixels(given, number, self.config.data, self.shape)]
+        return [self._splits.read_pixels(given, number)]
 
     def collate(self, rows: Sequence[NDArray[np.uint8]]) -> Tensor:
         return torch.from_numpy(np.stack(rows)).float() / 255

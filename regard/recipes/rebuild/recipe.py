@@ -31,7 +31,7 @@ from regard.models.autoencoders.autoencoder import Autoencoder
 from regard.models.autoencoders.quantized import QuantizedAutoencoder, usage
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.inputs import TABLES, Input
-from regard.recipes.base.pictures import ImageShape, ImageSplits, list_images, read_pixels
+from regard.recipes.base.pictures import ImageShape, ImageSplits, image_list
 from regard.recipes.base.recipe import Answer, Dataset, Example, Recipe, View, plan_by_count
 from regard.recipes.base.scoring import device_of
 from regard.recipes.rebuild.config import RebuildRunConfig
@@ -176,13 +176,12 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterable[Input]:
         data = self.config.data
         if isinstance(data, ImagesConfig) and plain_name(path).endswith(TABLES):
-            return list_images(path, data)
+            return image_list(path, data)
         return super().read_inputs(path, skip_bad=skip_bad)
 
     def preprocess(self, given: Any, number: int) -> list[Values]:
         if not isinstance(self.config.data, VectorsConfig):
-            shape: Any = self.shape
-            return [read_pixels(given, number, self.config.data, shape)]
+            return [self._images.read_pixels(given, number)]
         try:
             text = given.decode("utf-8") if isinstance(given, bytes) else given
             row = np.asarray(parse_vector(text, self.shape[0]), np.float32)

@@ -99,7 +99,6 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         self.tokenizer = self.fit_tokenizer(pairs.sources, pairs.origin)
         artifacts = {_TOKENIZER: self.tokenizer, **target.artifacts()}
         if self.feature_kinds is not None:
-            assert isinstance(target, ClassTarget)
             keep, classes = target.encode(raw)
             artifacts[_COUNTS] = LogCountRatios.from_texts(
                 (self._segment(self.shorten(pairs.sources[i])) for i in keep),
@@ -113,10 +112,8 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
         super().open(folder)
         if self.feature_kinds is not None:
-            assert isinstance(self.target, ClassTarget)
-            self.ratios = LogCountRatios.load(
-                folder / _COUNTS, self.feature_kinds, len(self.target.names)
-            )
+            count = len(self.target.names)
+            self.ratios = LogCountRatios.load(folder / _COUNTS, self.feature_kinds, count)
 
     @property
     def feature_kinds(self) -> FeatureKinds | None:
@@ -136,22 +133,15 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         )
 
     def model(self) -> Model:
-        config, smoothing = self.config.model, self.config.train.label_smoothing
-        target, kinds = self.target, self.feature_kinds
+        config, target, kinds = self.config.model, self.target, self.feature_kinds
 
         def build_writer(dim: int, pool: nn.Module) -> VectorWriter:
+            options = {"pool": pool, "label_smoothing": self.config.train.label_smoothing}
             if kinds is None:
-                return target.build_writer(dim, config, pool=pool, label_smoothing=smoothing)
+                return target.build_writer(dim, config, **options)
             assert isinstance(target, ClassTarget)  # ratios are by class
-            return NaiveBayesWriter(
-                dim,
-                len(target.names),
-                kinds=KINDS[kinds],
-                pool=pool,
-                dropout=config.dropout,
-                label_smoothing=smoothing,
-                class_weights=target.class_weights,
-            )
+            options |= {"dropout": config.dropout, "class_weights": target.class_weights}
+            return NaiveBayesWriter(dim, len(target.names), kinds=KINDS[kinds], **options)
 
         reader = TokenReader if kinds is None else RatioTextReader
         reader = build_token_reader(config, len(self.tokenizer), reader)

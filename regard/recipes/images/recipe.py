@@ -27,13 +27,7 @@ from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.inputs import TABLES, Input
-from regard.recipes.base.pictures import (
-    ImageShape,
-    ImageSplits,
-    image_list,
-    patch_axis,
-    to_picture,
-)
+from regard.recipes.base.pictures import ImageShape, ImageSplits, image_list, patch_axis, to_picture
 from regard.recipes.base.recipe import Dataset, Example
 from regard.recipes.images.config import ImagesRunConfig
 from regard.recipes.targets.recipe import TargetRecipe

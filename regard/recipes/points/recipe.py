@@ -182,15 +182,12 @@ def draw_top_view(points: NDArray[Any], extent: Sequence[float]) -> NDArray[np.u
     for i in np.argsort(z, kind="stable"):  # higher points cover lower ones
         left, top = round(x[i] * (width - _DOT)), round((1 - y[i]) * (height - _DOT))
         share = (z[i] - z.min()) / span
-        image[max(top, 0) : top + _DOT, max(left, 0) : left + _DOT] = _LIGHT + share * (
-            _DARK - _LIGHT
-        )
+        color = _LIGHT + share * (_DARK - _LIGHT)
+        image[max(top, 0) : top + _DOT, max(left, 0) : left + _DOT] = color
     return image
 
 
-def place_on_top_view(
-    center: NDArray[Any], sides: NDArray[Any]
-) -> tuple[float, float, float, float]:
+def place_on_top_view(center: NDArray[Any], sides: NDArray[Any]) -> tuple[float, ...]:
     """Return left, top, width, height of an area on the top view, as shares of the image's sides.
 
     center, sides: x and y, relative to the extent.

@@ -136,7 +136,8 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         config, target, kinds = self.config.model, self.target, self.feature_kinds
 
         def build_writer(dim: int, pool: nn.Module) -> VectorWriter:
-            options = {"pool": pool, "label_smoothing": self.config.train.label_smoothing}
+            smoothing = self.config.train.label_smoothing
+            options: dict[str, Any] = {"pool": pool, "label_smoothing": smoothing}
             if kinds is None:
                 return target.build_writer(dim, config, **options)
             assert isinstance(target, ClassTarget)  # ratios are by class

@@ -29,10 +29,8 @@ class DecoderRecipe(Recipe[ConfigT]):
     """Recipe whose output for a row is a list of hypotheses, best first."""
 
     decodes = True
-
-    @property
-    @abstractmethod
-    def target_tokenizer(self) -> Tokenizer: ...
+    tokenizer: Tokenizer
+    """Tokenizer of outputs."""
 
     @abstractmethod
     def source(self, row: Any) -> Any:
@@ -80,7 +78,7 @@ class DecoderRecipe(Recipe[ConfigT]):
         empty = Hypothesis(tokens=[], score=0.0, log_prob=0.0, finished=True)
         outputs, ranked = [], []
         for found in example.outputs[0] if example.outputs else [empty]:
-            text = self.target_tokenizer.decode(found.tokens)
+            text = self.tokenizer.decode(found.tokens)
             ranked.append(Ranked(text, found.score))
             scores = {"score": found.score, "log_prob": found.log_prob, "finished": found.finished}
             outputs.append({"text": text} | scores)
@@ -89,11 +87,10 @@ class DecoderRecipe(Recipe[ConfigT]):
 
     def describe_sample(self, title: str, **options: Any) -> Sample:
         """Return the description of a row; the search records the tokens of the output."""
-        tokenizer = self.target_tokenizer
         return Sample(
             title=title,
-            tokens=tokenizer.tokens,
-            text=tokenizer.decode,
+            tokens=self.tokenizer.tokens,
+            text=self.tokenizer.decode,
             begin=SPECIALS[BOS],
             **options,
         )

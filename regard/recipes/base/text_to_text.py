@@ -4,7 +4,7 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from regard.attention.masks import Padded
 from regard.data.batches import EncodedPairs, TokenBatches, pad
@@ -30,46 +30,19 @@ MAX_CHARACTERS_PER_TOKEN = 50
 _JOINT, _SOURCE, _TARGET = "tokenizer.json", "source_tokenizer.json", "target_tokenizer.json"
 
 
-class Codec(NamedTuple):
-    """Source and target tokenizer; the same object if they share a vocabulary."""
-
-    source: Tokenizer
-    target: Tokenizer
-
-    def encode(self, sources: Sequence[str], targets: Sequence[str]) -> EncodedPairs:
-        return EncodedPairs.from_sequences(
-            self.source.encode_batch(sources), self.target.encode_batch(targets)
-        )
-
-    def artifacts(self) -> dict[str, Tokenizer]:
-        if self.source is self.target:
-            return {_JOINT: self.source}
-        return {_SOURCE: self.source, _TARGET: self.target}
-
-    @classmethod
-    def load(cls, folder: Path) -> "Codec":
-        if (folder / _SOURCE).exists() or (folder / _TARGET).exists():
-            return cls(Tokenizer.load(folder / _SOURCE), Tokenizer.load(folder / _TARGET))
-        joint = Tokenizer.load(folder / _JOINT)
-        return cls(joint, joint)
-
-
 class TextToTextRecipe(DecoderRecipe[ConfigT]):
     """Text pairs, their tokenizers and an encoder-decoder."""
 
-    codec: Codec
-
-    @property
-    def target_tokenizer(self) -> Tokenizer:
-        return self.codec.target
+    source_tokenizer: Tokenizer
+    """Tokenizer of inputs; the same object as that of outputs if they share a vocabulary."""
 
     @abstractmethod
     def scorer(self) -> Bleu | ExactMatch:
         """Return the metric of outputs, whose name is `metric`."""
 
     @abstractmethod
-    def fit_codec(self, train: Dataset[Pairs]) -> Codec:
-        """Train tokenizers on the training texts."""
+    def fit_tokenizers(self, train: Dataset[Pairs]) -> tuple[Tokenizer, Tokenizer]:
+        """Train the tokenizers of sources and targets, which may be the same object."""
 
     @abstractmethod
     def training_pairs(self) -> tuple[EncodedPairs | Callable[[int], EncodedPairs], str]:
@@ -77,7 +50,7 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
 
     def encode(self, dataset: Dataset[Pairs]) -> Dataset[Pairs]:
         pairs, limit = dataset.data, self.settings.input_limit
-        encoded = self.codec.encode(pairs.sources, pairs.targets)
+        encoded = self.encode_pairs(pairs)
         sides = encoded.sources.lengths.tolist(), encoded.targets.lengths.tolist()
         lengths = [*zip(*sides, strict=True)]
         on_bad: Any = getattr(self.settings.data, "on_bad", "error")
@@ -93,11 +66,17 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
 
     def fit(self, train: Dataset[Pairs]) -> dict[str, Any]:
         if self.run.init is not None:
-            return Codec.load(Path(self.run.init.folder) / ARTIFACTS).artifacts()
-        return self.fit_codec(train).artifacts()
+            source, target = _load_tokenizers(Path(self.run.init.folder) / ARTIFACTS)
+        else:
+            source, target = self.fit_tokenizers(train)
+        return {_JOINT: source} if source is target else {_SOURCE: source, _TARGET: target}
 
     def open(self, folder: Path) -> None:
-        self.codec = Codec.load(folder)
+        self.source_tokenizer, self.tokenizer = _load_tokenizers(folder)
+
+    def encode_pairs(self, pairs: Pairs) -> EncodedPairs:
+        sources = self.source_tokenizer.encode_batch(pairs.sources)
+        return EncodedPairs.from_sequences(sources, self.tokenizer.encode_batch(pairs.targets))
 
     def batches(self) -> TokenBatches:
         pairs, origin = self.training_pairs()
@@ -107,13 +86,13 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
     def model(self) -> Model:
         return build(
             self.settings.model,
-            source_vocab=len(self.codec.source),
-            target_vocab=len(self.codec.target),
+            source_vocab=len(self.source_tokenizer),
+            target_vocab=len(self.tokenizer),
             label_smoothing=self.settings.train.label_smoothing,
         )
 
     def describe(self) -> str:
-        source, target = self.codec.source, self.codec.target
+        source, target = self.source_tokenizer, self.tokenizer
         if source is target:
             return f"{len(source):,} {source.noun} in a joint vocabulary"
         return f"{len(source):,} source {source.noun} and {len(target):,} target {target.noun}"
@@ -125,7 +104,7 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
         count = len(encoded) if limit is None else min(limit, len(encoded))
         rows = [Prompt("", encoded.sources[i].tolist(), i + 1) for i in range(count)]
         hypotheses = self.change({"n_best": 1}).forward(inference, rows)
-        outputs = [self.codec.target.decode(best.tokens) for best, *_ in hypotheses]
+        outputs = [self.tokenizer.decode(best.tokens) for best, *_ in hypotheses]
         scorer, nll = self.scorer(), loss_per_token(inference.model, encoded)
         references = (pairs.references or [[target] for target in pairs.targets])[:count]
         scores = self.score_outputs(scorer, outputs, references, pairs.sources[:count], nll)
@@ -141,12 +120,13 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
 
     def shorten(self, value: str) -> str:
         limit = self.settings.input_limit
-        return self.codec.source.shorten(value.strip()[: limit * MAX_CHARACTERS_PER_TOKEN], limit)
+        text = value.strip()[: limit * MAX_CHARACTERS_PER_TOKEN]
+        return self.source_tokenizer.shorten(text, limit)
 
     def preprocess(self, given: str, number: int) -> list[Prompt]:
         text, limit = given.strip(), self.settings.input_limit
         is_long = len(text) > limit * MAX_CHARACTERS_PER_TOKEN
-        ids = [] if is_long else self.codec.source.encode(text)
+        ids = [] if is_long else self.source_tokenizer.encode(text)
         if is_long or len(ids) > limit:
             size = f"{len(text):,} characters" if is_long else f"{len(ids):,} tokens"
             raise UserError(f"input {number} is too long: {size}; the limit is {limit} tokens")
@@ -154,7 +134,7 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
             self.notify(f"input {number} is empty, and so is its output")
             return []
         if UNK in ids:
-            pieces = join_items([repr(piece) for piece in self.codec.source.unknown(text)])
+            pieces = join_items([repr(piece) for piece in self.source_tokenizer.unknown(text)])
             self.notify(f"input {number}: never seen in training, so read as unknown: {pieces}")
         return [Prompt(text, ids, number)]
 
@@ -171,8 +151,16 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
         text = example.rows[i].text
-        labels = (*self.codec.source.tokens(text), SPECIALS[EOS])
+        labels = (*self.source_tokenizer.tokens(text), SPECIALS[EOS])
         return self.describe_sample(text, axes={"source": Axis(labels=labels, kind="token")})
+
+
+def _load_tokenizers(folder: Path) -> tuple[Tokenizer, Tokenizer]:
+    """Return the tokenizers of sources and targets of a run, one object if they are joint."""
+    if (folder / _SOURCE).exists() or (folder / _TARGET).exists():
+        return Tokenizer.load(folder / _SOURCE), Tokenizer.load(folder / _TARGET)
+    joint = Tokenizer.load(folder / _JOINT)
+    return joint, joint
 
 
 def to_dataset(pairs: Pairs, notes: tuple[str, ...] = ()) -> Dataset[Pairs]:

@@ -50,11 +50,6 @@ class CaptionRecipe(DecoderRecipe[CaptionRunConfig]):
 
     metric = Bleu.name
     files_of_folder = ENDINGS
-    tokenizer: Tokenizer
-
-    @property
-    def target_tokenizer(self) -> Tokenizer:
-        return self.tokenizer
 
     def load(self, split: str) -> Dataset[DescribedImages]:
         data = self.config.data

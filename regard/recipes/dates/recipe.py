@@ -10,7 +10,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.recipe import Dataset
 from regard.recipes.base.run import Run
-from regard.recipes.base.text_to_text import Codec, TextToTextRecipe, to_dataset
+from regard.recipes.base.text_to_text import TextToTextRecipe, to_dataset
 from regard.recipes.dates.config import DatesRunConfig
 from regard.recipes.metrics.text import ExactMatch
 
@@ -37,14 +37,13 @@ class DatesRecipe(TextToTextRecipe[DatesRunConfig]):
     def scorer(self) -> ExactMatch:
         return ExactMatch()
 
-    def fit_codec(self, train: Dataset[Pairs]) -> Codec:
+    def fit_tokenizers(self, train: Dataset[Pairs]) -> tuple[Tokenizer, Tokenizer]:
         source = Tokenizer.train(train.data.sources, self.config.source_tokenizer)
-        return Codec(source, Tokenizer.train(train.data.targets, self.config.target_tokenizer))
+        return source, Tokenizer.train(train.data.targets, self.config.target_tokenizer)
 
     def training_pairs(self) -> tuple[Callable[[int], EncodedPairs], str]:
         def generate(epoch: int) -> EncodedPairs:
-            pairs = self._generate("train", "dates", epoch=epoch)
-            return self.codec.encode(pairs.sources, pairs.targets)
+            return self.encode_pairs(self._generate("train", "dates", epoch=epoch))
 
         return generate, "dates"
 

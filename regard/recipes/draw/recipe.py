@@ -45,15 +45,7 @@ from regard.recipes.base.config import check_positions
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.inputs import Prompt
 from regard.recipes.base.pictures import to_picture
-from regard.recipes.base.recipe import (
-    Answer,
-    Dataset,
-    Example,
-    Recipe,
-    View,
-    note_skipped,
-    plan_by_count,
-)
+from regard.recipes.base.recipe import Answer, Dataset, Example, Recipe, View, note_skipped
 from regard.recipes.base.run import Run
 from regard.recipes.base.scoring import device_of, loss_per_token
 from regard.recipes.draw import stages
@@ -199,7 +191,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
     ) -> tuple[Tensor, list[float]]:
         """Sample codes (texts, positions) for texts as ids; return also their mean log p."""
         parts, scores = [], []
-        for part in plan_by_count(texts, ROWS):
+        for part in self.plan(texts):
             if trace is not None:
                 trace.begin_segment(part)
             tokens, log_p = sample_guided(

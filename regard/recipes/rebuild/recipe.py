@@ -218,18 +218,14 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
     def stack(self, values: list[Any]) -> Tensor | list[float]:
         return values if self.config.energy else torch.stack(values)
 
-    def plot_answer(
-        self, inference: ActiveModel, row: Values, out: Path, *, overwrite: bool
-    ) -> None:
+    def plot_answer(self, inference: ActiveModel, row: Values, out: Path, **options: Any) -> None:
         """Plot an input and its reconstruction to an image file."""
         rebuilt = _reconstruct(inference.model, row[None]).numpy()
         if self._reads_vectors:
-            self.plot_manifold(
-                inference, out, inputs=row[None], outputs=rebuilt, overwrite=overwrite
-            )
+            self.plot_manifold(inference, out, inputs=row[None], outputs=rebuilt, **options)
         else:
             images = [("read", row.astype(np.float32) / 255), ("rebuilt", rebuilt[0])]
-            plot_images(images, out, overwrite=overwrite)
+            plot_images(images, out, **options)
 
     def plot_manifold(self, inference: ActiveModel, out: Path, **options: Any) -> None:
         """Plot the manifold of the reconstructions to an image file."""

@@ -36,12 +36,7 @@ from regard.recipes.base.inputs import Input
 from regard.recipes.base.recipe import Dataset, Example, note_skipped, plan_by_length
 from regard.recipes.reviews.config import ReviewsRunConfig
 from regard.recipes.reviews.log_count_ratios import KINDS, LogCountRatios
-from regard.recipes.reviews.naive_bayes import (
-    NaiveBayesWriter,
-    RatioTextReader,
-    RatioTexts,
-    attach_ratios,
-)
+from regard.recipes.reviews.naive_bayes import NaiveBayesWriter, RatioTextReader, attach_ratios
 from regard.recipes.targets.labels import ClassTarget
 from regard.recipes.targets.recipe import TargetRecipe
 from regard.system.progress import track
@@ -180,7 +175,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
     def plan(self, rows: Sequence[Any]) -> list[range]:
         return plan_by_length([len(ids) for _, ids, _ in rows], _BATCH_TOKENS)
 
-    def collate(self, rows: Sequence[Any]) -> Padded | RatioTexts:
+    def collate(self, rows: Sequence[Any]) -> Any:
         _, ids, ratios = zip(*rows, strict=True)
         return pad(ids) if self.ratios is None else attach_ratios(pad(ids), ratios)
 
@@ -197,7 +192,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
 
     def _compute_ratios(
         self, dataset: Dataset[list[str]], own: NDArray[Any] | None = None
-    ) -> Callable[[Padded, Sequence[int]], RatioTexts] | None:
+    ) -> Callable[[Padded, Sequence[int]], Any] | None:
         """Return a function that attaches log-count ratios to a batch of texts; None without any.
 
         own: classes of texts that were counted themselves.

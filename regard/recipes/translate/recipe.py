@@ -6,9 +6,9 @@ from typing import Any
 from regard.data.batches import EncodedPairs
 from regard.data.held_out import split_data
 from regard.data.text.pairs import Pairs, add_references, read_split
-from regard.data.tokenizer import train_tokenizers
+from regard.data.tokenizer import Tokenizer, train_tokenizers
 from regard.recipes.base.recipe import Dataset
-from regard.recipes.base.text_to_text import Codec, TextToTextRecipe, to_dataset
+from regard.recipes.base.text_to_text import TextToTextRecipe, to_dataset
 from regard.recipes.metrics.text import Bleu
 from regard.recipes.translate.config import TranslateRunConfig
 
@@ -36,9 +36,9 @@ class TranslateRecipe(TextToTextRecipe[TranslateRunConfig]):
     def scorer(self) -> Bleu:
         return Bleu(self.config.bleu)
 
-    def fit_codec(self, train: Dataset[Pairs]) -> Codec:
+    def fit_tokenizers(self, train: Dataset[Pairs]) -> tuple[Tokenizer, Tokenizer]:
         pairs, config = train.data, self.config.tokenizer
-        return Codec(*train_tokenizers(pairs.sources, pairs.targets, config, origin=pairs.origin))
+        return train_tokenizers(pairs.sources, pairs.targets, config, origin=pairs.origin)
 
     def training_pairs(self) -> tuple[EncodedPairs, str]:
         return self.read_encoded(self.train).targets, self.train.origin

@@ -60,9 +60,8 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
 
     def read_split(self, split: str) -> Images:
         data = self.config.data
-        path = getattr(data, split)
         images = getattr(data, f"{split}_images") or data.images
-        return read_boxes(path, images, data)
+        return read_boxes(getattr(data, split), images, data)
 
     def make_batches(self, data: Images, **options: Any) -> BoxBatches:
         size = self.config.data

@@ -23,9 +23,7 @@ class CaptionRunConfig:
     """Number of validation images described (greedily) at each validation; the loss is of all."""
     data: CaptionsConfig = CaptionsConfig(width=48, height=48)
     """Images with captions, and the input size of the model."""
-    tokenizer: TokenizerConfig = TokenizerConfig(
-        kind="bpe", vocab_size=8000, joint=False, lowercase=True
-    )
+    tokenizer: TokenizerConfig = TokenizerConfig(joint=False, lowercase=True)
     """Tokenizer of the captions."""
     patch: Annotated[int, Range(1, 4_096)] | None = None
     """Side of the patches in pixels (ViT); a stem of small convolutions if not given."""
@@ -34,7 +32,7 @@ class CaptionRunConfig:
     on each side; 3 if not given."""
     model: ModelConfig = ModelConfig(
         core=TransformerConfig(
-            layers=2, decoder_layers=2, width=96, heads=4, feedforward=192, activation="gelu"
+            layers=2, decoder_layers=2, width=96, feedforward=192, activation="gelu"
         ),
         tie="target",
     )

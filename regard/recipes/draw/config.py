@@ -43,9 +43,7 @@ class DrawRunConfig:
     """Position embeddings of the codes: grid adds learned embeddings of row and column to the
     core's positions; sequence uses the core's positions only."""
     model: ModelConfig = ModelConfig(
-        core=TransformerConfig(
-            layers=2, decoder_layers=3, width=128, heads=4, feedforward=512, activation="gelu"
-        ),
+        core=TransformerConfig(layers=2, decoder_layers=3, feedforward=512, activation="gelu"),
         tie="target",
         dropout=0.1,
     )

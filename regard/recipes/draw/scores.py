@@ -43,8 +43,7 @@ def drawing_scores(
     samples = []
     for scene, items in zip(references[:5], found, strict=False):
         # A correct drawing is described by its text.
-        is_right = scene.matches(items)
-        output = scene.text if is_right else describe_canvas(items, scenes.names)
+        output = scene.text if scene.matches(items) else describe_canvas(items, scenes.names)
         samples.append({"source": scene.text, "output": output, "reference": scene.text})
     return {
         "prompt_accuracy": _percent_correct(references, found),

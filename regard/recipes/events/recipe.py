@@ -120,8 +120,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         self.labels = Labels.load(folder / _LABELS)
 
     def encode(self, dataset: Dataset[SoundDataset]) -> Dataset[SoundDataset]:
-        batches = self._batches(dataset, rows=self.batch_rows, is_fixed=True)
-        return replace(dataset, targets=batches)
+        return replace(dataset, targets=self._batches(dataset, rows=self.batch_rows, is_fixed=True))
 
     def batches(self) -> EventBatches:
         return self._batches(self.train, rows=self.config.batch, augment=self.config.augment)

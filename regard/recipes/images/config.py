@@ -24,12 +24,7 @@ class ImagesRunConfig:
     """Side of the patches in pixels (ViT); a stem of three small convolutions if not given."""
     model: ClassifierConfig = ClassifierConfig(
         core=TransformerConfig(
-            layers=3,
-            width=96,
-            heads=4,
-            feedforward=288,
-            activation="gelu",
-            positions=NoPositionsConfig(),
+            layers=3, width=96, feedforward=288, activation="gelu", positions=NoPositionsConfig()
         )
     )
     """The model. Patches have learned position embeddings, so core.positions is none."""

@@ -240,7 +240,6 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
 
 def _dates(split: str, seed: int) -> Corpus:
     """Return lines such as: 3 maart 2019 = 2019-03-03."""
-    sizes = DatesConfig(epoch_size=3000, test_size=300)
-    generator = dates.DatesDataset(sizes, seed=seed)
+    generator = dates.DatesDataset(DatesConfig(epoch_size=3000, test_size=300), seed=seed)
     text = "".join(f"{example.text} = {example.iso}\n" for example in generator.examples(split))
     return make_corpus(text, "dates" if split == "train" else f"dates, {len(text):,} characters")

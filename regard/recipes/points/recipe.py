@@ -115,9 +115,7 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
     def source(self, arrays: Sequence[NDArray[np.float32]]) -> Padded:
         return pad_arrays(arrays)
 
-    def to_boxes(
-        self, regions: Tensor, frames: Sequence[NDArray[np.float64]]
-    ) -> NDArray[np.float64]:
+    def to_boxes(self, regions: Tensor, frames: Sequence[Any]) -> NDArray[np.float64]:
         boxes = to_boxes(regions.double().numpy(), self.scale)
         boxes[..., :3] += np.stack(frames)[:, None]
         return boxes

@@ -24,9 +24,7 @@ class ReviewsRunConfig:
         kind="word", vocab_size=30000, joint=False, lowercase=True, min_count=2
     )
     """Tokenizer of the texts."""
-    model: TextClassifierConfig = TextClassifierConfig(
-        core=RecurrentConfig(width=128, hidden=256), dropout=0.5
-    )
+    model: TextClassifierConfig = TextClassifierConfig(core=RecurrentConfig(), dropout=0.5)
     """The model."""
     word_dropout: FractionBelowOne = 0.3
     """Fraction of the tokens of a text that are replaced by <unk> in training."""

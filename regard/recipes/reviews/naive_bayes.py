@@ -48,9 +48,8 @@ class RatioTexts(NamedTuple):
 
 def attach_ratios(source: Padded, ratios: Sequence[NDArray[np.float32]]) -> RatioTexts:
     """Pad the log-count ratios of the subwords of each text, and combine them with the texts."""
-    return RatioTexts(
-        source, pad_sequence([torch.from_numpy(rows) for rows in ratios], batch_first=True)
-    )
+    tensors = [torch.from_numpy(rows) for rows in ratios]
+    return RatioTexts(source, pad_sequence(tensors, batch_first=True))
 
 
 class NaiveBayesScores(nn.Module):

@@ -18,7 +18,6 @@ from torch import nn
 
 from regard.attention.masks import Padded
 from regard.data.batches import Ragged, pad
-from regard.data.config import FeatureKinds
 from regard.data.embedded.reviews import make_reviews
 from regard.data.held_out import split_data
 from regard.data.tables import read_column
@@ -90,30 +89,25 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
 
     def fit(self, train: Dataset[Pairs]) -> dict[str, Any]:
         pairs, raw = train.data, self.raw_targets(train)
-        target = self.kind.fit(raw, self.config.data)
+        target, kinds = self.kind.fit(raw, self.config.data), self.config.naive_bayes
         self.tokenizer = self.fit_tokenizer(pairs.sources, pairs.origin)
         artifacts = {_TOKENIZER: self.tokenizer, **target.artifacts()}
-        if self.feature_kinds is not None:
+        if kinds != "none":
             keep, classes = target.encode(raw)
             artifacts[_COUNTS] = LogCountRatios.from_texts(
                 (self._segment(self.shorten(pairs.sources[i])) for i in keep),
                 classes,
                 num_classes=len(target.names),
-                kinds=self.feature_kinds,
+                kinds=kinds,
             )
         return artifacts
 
     def open(self, folder: Path) -> None:
         self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
         super().open(folder)
-        if self.feature_kinds is not None:
-            count = len(self.target.names)
-            self.ratios = LogCountRatios.load(folder / _COUNTS, self.feature_kinds, count)
-
-    @property
-    def feature_kinds(self) -> FeatureKinds | None:
-        """Features with naive-Bayes log-count ratios, if there are any."""
-        return None if self.config.naive_bayes == "none" else self.config.naive_bayes
+        kinds = self.config.naive_bayes
+        if kinds != "none":
+            self.ratios = LogCountRatios.load(folder / _COUNTS, kinds, len(self.target.names))
 
     def batches(self) -> LabeledBatches:
         train = self.read_encoded(self.train)
@@ -128,18 +122,18 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
         )
 
     def model(self) -> Model:
-        config, target, kinds = self.config.model, self.target, self.feature_kinds
+        config, target, kinds = self.config.model, self.target, self.config.naive_bayes
 
         def build_writer(dim: int, pool: nn.Module) -> VectorWriter:
             smoothing = self.config.train.label_smoothing
             options: dict[str, Any] = {"pool": pool, "label_smoothing": smoothing}
-            if kinds is None:
+            if kinds == "none":
                 return target.build_writer(dim, config, **options)
             assert isinstance(target, ClassTarget)  # ratios are by class
             options |= {"dropout": config.dropout, "class_weights": target.class_weights}
             return NaiveBayesWriter(dim, len(target.names), kinds=KINDS[kinds], **options)
 
-        reader = TokenReader if kinds is None else RatioTextReader
+        reader = TokenReader if kinds == "none" else RatioTextReader
         reader = build_token_reader(config, len(self.tokenizer), reader)
         return build_classifier(config, reader, build_writer)
 

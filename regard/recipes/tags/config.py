@@ -18,9 +18,7 @@ class TagsRunConfig:
 
     data: TaggedConfig = TaggedConfig()
     """Sentences: columns of token and tag, or FILE.jsonl. Synthetic sentences if not given."""
-    tokenizer: TokenizerConfig = TokenizerConfig(
-        kind="bpe", vocab_size=4000, joint=False, lowercase=False
-    )
+    tokenizer: TokenizerConfig = TokenizerConfig(vocab_size=4000, joint=False)
     """Tokenizer of single words into subwords; the tag is predicted at the first subword."""
     model: TaggerConfig = TaggerConfig(
         core=TransformerConfig(layers=2, width=96, heads=4, feedforward=192, activation="gelu"),

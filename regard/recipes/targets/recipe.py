@@ -103,9 +103,8 @@ class TargetRecipe(Recipe[ConfigT]):
         model, weights = inference.model, self.target.score_weights(example.outputs[i], MAX_SCORES)
         source = self.collate(example.rows).to(device_of(model))
         encoded = model.encoder(source)
-        found = model.writer.explain(
-            model.core, encoded, weights.rows.to(encoded.items), source=source
-        )
+        rows = weights.rows.to(encoded.items)
+        found = model.writer.explain(model.core, encoded, rows, source=source)
         return contribution_maps(
             sample,
             found.parts,

@@ -23,12 +23,7 @@ class TracksRunConfig:
     """Pedestrians per batch."""
     model: ForecasterConfig = ForecasterConfig(
         core=TransformerConfig(
-            layers=2,
-            width=64,
-            heads=4,
-            feedforward=128,
-            activation="gelu",
-            positions=NoPositionsConfig(),
+            layers=2, width=64, feedforward=128, activation="gelu", positions=NoPositionsConfig()
         ),
         dropout=0.3,
     )

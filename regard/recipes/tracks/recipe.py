@@ -111,9 +111,7 @@ class TracksRecipe(Recipe[TracksRunConfig]):
     def batches(self) -> TrackBatches | SceneBatches:
         return self._batches(self.train, rows=self.config.batch, augment=True)
 
-    def _batches(
-        self, dataset: Dataset[TrackWindows], **options: Any
-    ) -> TrackBatches | SceneBatches:
+    def _batches(self, dataset: Dataset[Any], **options: Any) -> TrackBatches | SceneBatches:
         kind = SceneBatches if self.config.model.joint else TrackBatches
         return kind(dataset.data, self.config.data, seed=self.run.seed, **options)
 
@@ -223,8 +221,8 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         if not self.config.model.joint:
             distance = np.linalg.norm(group.tracks[:, -1] - group.tracks[i, -1], axis=-1)
             distance[i] = -1.0  # the person is first
-            nearest = np.argsort(distance, kind="stable")
-            shown = nearest[: self.config.data.neighbors + 1].tolist()
+            most = self.config.data.neighbors + 1
+            shown = np.argsort(distance, kind="stable")[:most].tolist()
             labels = [f"{group.names[i]} (self)", *(group.names[one] for one in shown[1:])]
             x, y = example.outputs[i][-1]
             title = f"{example.name}: {group.names[i]} -> ({x:.2f}, {y:.2f})"

@@ -32,7 +32,7 @@ class CaptionRunConfig:
     on each side; 3 if not given."""
     model: ModelConfig = ModelConfig(
         core=TransformerConfig(
-            layers=2, decoder_layers=2, width=96, feedforward=192, activation="gelu"
+            layers=2, decoder_layers=2, width=96, heads=4, feedforward=192, activation="gelu"
         ),
         tie="target",
     )

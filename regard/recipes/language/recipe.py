@@ -83,14 +83,9 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
 
     def batches(self) -> WindowBatches:
-        text = self._texts[0]
-        return WindowBatches(
-            self.encode_corpus(text),
-            seed=self.run.seed,
-            origin=text.origin,
-            context=self.config.context,
-            rows=self.config.batch,
-        )
+        text, context, rows = self._texts[0], self.config.context, self.config.batch
+        ids, seed = self.encode_corpus(text), self.run.seed
+        return WindowBatches(ids, seed=seed, origin=text.origin, context=context, rows=rows)
 
     def model(self) -> Model:
         return build_language_model(self.config.model, vocab=len(self.tokenizer))

@@ -92,14 +92,9 @@ class TagsRecipe(Recipe[TagsRunConfig]):
     def _held_out(self) -> tuple[TaggedSentences, TaggedSentences]:
         data: Any = self.config.data
         sentences = read_tagged(data.train, data)
-        return split_data(
-            sentences,
-            data.val_share,
-            "sentences",
-            seed=self.run.seed,
-            groups=sentences.tokens,
-            labels=sentences.tags,
-        )
+        share, seed = data.val_share, self.run.seed
+        groups, labels = sentences.tokens, sentences.tags
+        return split_data(sentences, share, "sentences", seed=seed, groups=groups, labels=labels)
 
     def encode(self, dataset: Dataset[TaggedSentences]) -> Dataset[TaggedSentences]:
         sentences, most = dataset.data, self.config.data.max_length

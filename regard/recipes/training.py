@@ -99,7 +99,7 @@ def train(
         config = apply_preset(preset, entry.name, config)
     config = apply_changes(config, _to_settings(settings), called=str)
     run = Run(recipe=entry.name, seed=seed, config=config, init=start, own=own)
-    notify = (lambda _: None) if quiet else notify
+    notify = _discard if quiet else notify
     threads_before = torch.get_num_threads()
     used = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     try:
@@ -143,7 +143,7 @@ def train_run(
     get_entry(run.own or run.recipe).check(run.config)
     with ExitStack() as stack:
         world = stack.enter_context(join_process_group(run.config.train.device))
-        notify = notify if world.is_main else lambda _: None
+        notify = notify if world.is_main else _discard
         core = getattr(getattr(run.config, "model", None), "core", None)
         if getattr(core, "kernel", None) == "flex" and world.device.type == "cpu":
             raise UserError(
@@ -264,3 +264,7 @@ def _make_report(
         "validation": result.metrics,
         "test": test,
     }
+
+
+def _discard(_text: str) -> None:
+    """Discard a message: `notify` of processes other than the main one, and of a quiet run."""

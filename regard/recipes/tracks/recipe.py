@@ -154,12 +154,11 @@ class TracksRecipe(Recipe[TracksRunConfig]):
     def preprocess(self, given: Any, number: int) -> list[tuple[Any, ...]]:
         """Return a row for each person, or with model.joint for the scene.
 
-        A row of a person: group, history with neighbors in the person's own coordinates, their
-        number, rotation, and last observed position in the coordinates of the recording. Of a
-        scene: group, histories (people, observed, 2), and the position they are measured from.
-
-        given: a recording file, whose people present in all of the last frames are predicted, or
-               tracks (people, observed, 2) in meters.
+        person: group, history with neighbors in the person's frame, their number, rotation, last
+                position in the recording
+        scene:  group, histories (people, observed, 2), position from which they are measured
+        given:  a recording file, whose people present in all of the last frames are predicted, or
+                tracks (people, observed, 2) in meters.
         """
         data, group = self.config.data, self._to_group(given, f"input {number}")
         if self.config.model.joint:

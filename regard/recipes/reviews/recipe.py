@@ -89,7 +89,8 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
 
     def fit(self, train: Dataset[Pairs]) -> dict[str, Any]:
         pairs, raw = train.data, self.raw_targets(train)
-        target, kinds = self.kind.fit(raw, self.config.data), self.config.naive_bayes
+        target: Any = self.kind.fit(raw, self.config.data)
+        kinds = self.config.naive_bayes
         self.tokenizer = self.fit_tokenizer(pairs.sources, pairs.origin)
         artifacts = {_TOKENIZER: self.tokenizer, **target.artifacts()}
         if kinds != "none":
@@ -105,9 +106,10 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
     def open(self, folder: Path) -> None:
         self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
         super().open(folder)
+        target: Any = self.target
         kinds = self.config.naive_bayes
         if kinds != "none":
-            self.ratios = LogCountRatios.load(folder / _COUNTS, kinds, len(self.target.names))
+            self.ratios = LogCountRatios.load(folder / _COUNTS, kinds, len(target.names))
 
     def batches(self) -> LabeledBatches:
         train = self.read_encoded(self.train)

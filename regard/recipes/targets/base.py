@@ -48,8 +48,6 @@ class Target(ABC):
 
     metric: str
     higher_is_better: bool = True
-    names: Sequence[str]
-    """Names of the classes, labels or numbers."""
     signature: str
     """Description of the possible answers: "3 classes: bad, good, odd"."""
 

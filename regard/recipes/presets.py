@@ -92,7 +92,6 @@ PRESETS = {
         settings={"patch": 16},
     ),
 }
-"""Presets by name."""
 
 
 def apply_preset(name: str, recipe: str, config: Any) -> Any:

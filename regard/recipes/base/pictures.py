@@ -29,7 +29,6 @@ from regard.recipes.base.inputs import Input
 from regard.recipes.base.recipe import Dataset, File, View, note_skipped
 
 _CHANNELS = (1, 3, 4)
-"""Numbers of channels of arrays (height, width, channels)."""
 
 
 def to_picture(pixels: NDArray[np.uint8]) -> Image:

@@ -38,7 +38,6 @@ from regard.training.protocols import TrainingBatches
 
 ConfigT = TypeVar("ConfigT")
 DataT = TypeVar("DataT")
-MAX_LISTED = 10
 
 
 class EmptyAnswerError(UserError):
@@ -382,5 +381,5 @@ def note_skipped(origin: str, noun: str, skipped: Sequence[str]) -> tuple[str, .
 
 def join_items(items: Sequence[object]) -> str:
     """Return the first items of a list for a message, and their number."""
-    more = f" ... ({len(items)} in all)" if len(items) > MAX_LISTED else ""
-    return ", ".join(str(item) for item in items[:MAX_LISTED]) + more
+    more = f" ... ({len(items)} in all)" if len(items) > 10 else ""
+    return ", ".join(map(str, items[:10])) + more

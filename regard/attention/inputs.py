@@ -196,10 +196,12 @@ def prepare_inputs(
     bias: Bias | Tensor | None,
 ) -> AttentionInputs:
     """Check the arguments of `attend`, align their axes, and map queries and keys."""
-    check_part("score", score, Score)
-    check_part("choice", choice, Choice)
-    if mask is not None:
-        check_part("mask", mask, Mask)
+    has_parts = isinstance(score, Score) and isinstance(choice, Choice)
+    if not has_parts or not (mask is None or isinstance(mask, Mask)):
+        check_part("score", score, Score)
+        check_part("choice", choice, Choice)
+        if mask is not None:
+            check_part("mask", mask, Mask)
     bias = bias if bias is None or isinstance(bias, Bias) else TensorBias(bias)
     cache, kernel_cache = None, None
     if isinstance(memory, KeyValueCache):

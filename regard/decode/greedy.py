@@ -55,13 +55,11 @@ def greedy(
         highest, tokens = all_log_probs.max(-1)
         unfinished, found = [], zip(live, tokens.tolist(), highest.tolist(), strict=True)
         for row, (sentence, token, log_prob) in enumerate(found):
-            where = f"at step {step} of sentence {sentence}"
-            if math.isnan(log_prob):
-                raise ValueError(f"logits must not hold NaN, got one {where}")
-            if log_prob == -math.inf:
-                raise ValueError(
-                    f"some allowed token must have a probability above 0, got none {where}"
-                )
+            if math.isnan(log_prob) or log_prob == -math.inf:
+                rule = "some allowed token must have a probability above 0, got none"
+                if math.isnan(log_prob):
+                    rule = "logits must not hold NaN, got one"
+                raise ValueError(f"{rule} at step {step} of sentence {sentence}")
             ids[sentence].append(token)
             rows[sentence].append(row)
             log_probs[sentence].append(log_prob)

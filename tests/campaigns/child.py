@@ -31,7 +31,7 @@ class ChildResult:
     code: int
     """Exit status, or minus the signal that ended the child."""
     err: str
-    """What it wrote to standard error."""
+    """Content of standard error."""
     seconds: float
     is_late: bool
     """True if the child was killed after the time limit."""

@@ -73,7 +73,7 @@ def test_language_model_has_a_chain_a_layer_with_the_weights_of_its_steps(cell):
 @pytest.mark.parametrize("cell", ["rnn", "lstm"])
 def test_sampled_tokens_follow_the_prompt_in_the_capture(cell):
     model, config = language_model(cell), SampleConfig(length=3)
-    tokens, capture = sampled(model, IDS, config, window=None)
+    tokens, capture = record_sample(model, IDS, config, window=None)
     assert tokens == list(sample(model, IDS, config, window=None, seed=1, banned=[0]))
     (sample_maps,) = capture
     assert list(sample_maps.sample.output_ids) == [*IDS[1:], *tokens]
@@ -89,7 +89,7 @@ def traced(model, ids):
     return capture
 
 
-def sampled(model, prompt, config, **settings):
+def record_sample(model, prompt, config, **settings):
     """Return the sampled tokens and their capture."""
     with record(model) as capture, capture.trace.segment([token_sample()]):
         settings |= {"seed": 1, "banned": [0], "trace": capture.trace}
@@ -110,7 +110,7 @@ def test_keys_that_a_sliding_memory_discarded_leave_the_others_at_their_position
         capture = traced(model, text)
     else:
         config = SampleConfig(length=4, context="slide")
-        tokens, capture = sampled(model, IDS[:3], config, window=3)
+        tokens, capture = record_sample(model, IDS[:3], config, window=3)
         text = [*IDS[:3], *tokens[:-1]]
     (sample_maps,) = capture
     windowed = build_language_model(LanguageModelConfig(core=windowed_core), vocab=11).eval()
@@ -132,7 +132,7 @@ def test_keys_that_a_sliding_memory_discarded_leave_the_others_at_their_position
 )
 def test_each_context_that_is_read_anew_is_a_sample(context, spans):
     model, config = language_model("rnn"), SampleConfig(length=4, context=context)
-    tokens, capture = sampled(model, IDS, config, window=5)
+    tokens, capture = record_sample(model, IDS, config, window=5)
     assert tokens == list(sample(model, IDS, config, window=5, seed=1, banned=[0]))
     text = [*IDS, *tokens]
     for sample_maps, (begin, end) in zip(capture, spans, strict=True):

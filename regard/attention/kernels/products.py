@@ -74,7 +74,9 @@ def _read(inputs: AttentionInputs) -> Tensor:
         scale = scale * beta
     query, keys, values = inputs.expand(query)
     leading = query.shape[:-2]
-    added, fully_masked = _additive_mask(inputs, query, beta)
+    added, fully_masked = None, None
+    if inputs.mask is not None or inputs.bias is not None:
+        added, fully_masked = _additive_mask(inputs, query, beta)
     if added is not None and added.dim() > 2:
         added = _flatten_mask(added, leading)
     if len(leading) > 1:  # the products take (batch * heads, time, dim)

@@ -20,7 +20,7 @@ VOCAB = 50
 SMALL = TransformerConfig(layers=2, width=32, heads=2, feedforward=48, activation="gelu")
 
 
-def changed(**options: Any) -> TransformerConfig:
+def change_core(**options: Any) -> TransformerConfig:
     return dataclasses.replace(SMALL, **options)
 
 
@@ -28,14 +28,14 @@ LLAMA = RotaryConfig(scaling="llama3", original_max_length=16)
 GPT_J = RotaryConfig(dim=4, interleaved=True)
 KINDS = {
     "sinusoidal": SMALL,
-    "learned": changed(positions=LearnedConfig(max_length=24)),
-    "alibi": changed(positions=AlibiConfig(), norm_order="post"),
-    "relative": changed(positions=RelativeConfig()),
-    "window": changed(window=5, key_heads=1),
-    "llama": changed(
+    "learned": change_core(positions=LearnedConfig(max_length=24)),
+    "alibi": change_core(positions=AlibiConfig(), norm_order="post"),
+    "relative": change_core(positions=RelativeConfig()),
+    "window": change_core(window=5, key_heads=1),
+    "llama": change_core(
         positions=LLAMA, key_heads=1, norm="rms", activation="silu", gated=True, bias=False
     ),
-    "gpt-j": changed(positions=GPT_J, activation="gelu-tanh", norm="rms", norm_order="post"),
+    "gpt-j": change_core(positions=GPT_J, activation="gelu-tanh", norm="rms", norm_order="post"),
 }
 OPTIONS = {"seeds": [4, 5, 6, 7], "banned": [0, 3]}
 
@@ -87,7 +87,7 @@ def test_each_context_equals_torch(context, name):
 @pytest.mark.parametrize("window", [3, 9])
 def test_a_context_that_slides_keeps_the_window_of_the_model(window):
     """A model with its own window, and the engine afterwards, which a call does not change."""
-    model = make_model(changed(window=5, positions=RotaryConfig()))
+    model = make_model(change_core(window=5, positions=RotaryConfig()))
     engine, torch_engine = prepare("compiled", model), TorchEngine(model)
     for context in ("slide", "restart"):
         sampling = SampleConfig(length=30, temperature=1.0, context=context)

@@ -30,29 +30,29 @@ IDS = {"bos": BOS, "eos": EOS, "pad": PAD}
 SMALL = TransformerConfig(layers=2, width=32, heads=4, feedforward=48)
 
 
-def changed(**options: Any) -> TransformerConfig:
+def change_core(**options: Any) -> TransformerConfig:
     return dataclasses.replace(SMALL, **options)
 
 
 KINDS = {
     "pre": SMALL,
-    "post": changed(norm_order="post"),
-    "gelu": changed(activation="gelu"),
-    "learned positions": changed(positions=LearnedConfig(max_length=64)),
-    "no positions": changed(positions=NoPositionsConfig()),
-    "alibi": changed(positions=AlibiConfig()),
-    "relative": changed(positions=RelativeConfig()),
-    "shared keys": changed(key_heads=2),
-    "plain dot": changed(score="dot"),
-    "window": changed(window=3),
-    "rotary": changed(positions=RotaryConfig(scaling="linear"), key_heads=2),
-    "interleaved rotary": changed(
+    "post": change_core(norm_order="post"),
+    "gelu": change_core(activation="gelu"),
+    "learned positions": change_core(positions=LearnedConfig(max_length=64)),
+    "no positions": change_core(positions=NoPositionsConfig()),
+    "alibi": change_core(positions=AlibiConfig()),
+    "relative": change_core(positions=RelativeConfig()),
+    "shared keys": change_core(key_heads=2),
+    "plain dot": change_core(score="dot"),
+    "window": change_core(window=3),
+    "rotary": change_core(positions=RotaryConfig(scaling="linear"), key_heads=2),
+    "interleaved rotary": change_core(
         width=37, heads=3, head_dim=14, positions=RotaryConfig(dim=6, interleaved=True)
     ),
-    "RMSNorm": changed(norm="rms", norm_eps=1e-3),
-    "SwiGLU": changed(gated=True, activation="silu", feedforward=33, bias=False),
-    "GeGLU": changed(gated=True, activation="gelu-tanh"),
-    "ReGLU": changed(gated=True, norm="rms", norm_order="post"),
+    "RMSNorm": change_core(norm="rms", norm_eps=1e-3),
+    "SwiGLU": change_core(gated=True, activation="silu", feedforward=33, bias=False),
+    "GeGLU": change_core(gated=True, activation="gelu-tanh"),
+    "ReGLU": change_core(gated=True, norm="rms", norm_order="post"),
     "odd sizes": TransformerConfig(
         layers=1, decoder_layers=3, width=37, heads=3, head_value_dim=7, feedforward=50
     ),
@@ -210,7 +210,7 @@ def search_or_error(
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_outputs_longer_than_learned_positions_raise_as_in_torch(beam):
-    model = make_model(changed(positions=LearnedConfig(max_length=10)))
+    model = make_model(change_core(positions=LearnedConfig(max_length=10)))
     with torch.no_grad():
         model.writer.output_table.weight[EOS] *= 12
     decode, outcomes = DecodeConfig(beam=beam, max_length=30), set()

@@ -16,6 +16,7 @@ from tests.shapes import (
 )  # jaxtyping finds its checker only in a module that is loaded already
 
 LONGEST = (
+    "tests/contracts/test_transforms.py",
     "tests/contracts/test_grid.py",
     "tests/native/test_additive_gpu.py",
     "tests/models/test_grid.py",

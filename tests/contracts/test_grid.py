@@ -5,7 +5,7 @@ The reference is the formula in float64, of the rounded inputs. A refusal names 
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -166,10 +166,16 @@ def exact_read(names: tuple[str, str, str, str], dtype: torch.dtype) -> list[Ten
     return _read(*_cast(parts, tensors, torch.float64), "reference", learns=dtype.itemsize > 2)
 
 
-def check_read(score: str, choice: str, kernel: str, rules: list[tuple[str, str]]) -> int:
+def check_read(
+    score: str,
+    choice: str,
+    kernel: str,
+    rules: list[tuple[str, str]],
+    dtypes: Sequence[torch.dtype] = (*BOUNDS, *ROUNDING),
+) -> int:
     """Fail unless the read is correct or refused in words, by dtype; return the number computed."""
     count = 0
-    for dtype in (*BOUNDS, *ROUNDING):
+    for dtype in dtypes:
         with nullcontext() if dtype in SHAPES_CHECKED else without_checks():
             pairs = _read_or_refuse(score, choice, kernel, rules[:: STEPS[dtype]], dtype)
         if dtype in BOUNDS:

@@ -54,7 +54,7 @@ def make_capture(side: int, layers: int, heads: int) -> Capture:
             queries="source",
             keys="source",
             heads=names,
-            load=lambda head, layer=layer: weights(side, layer, head),
+            head=lambda head, layer=layer: weights(side, layer, head),
         )
         for layer in range(layers)
     ]

@@ -21,7 +21,7 @@ _TEMPLATE = Path(__file__).with_name("recipe.py.txt")
 def run(argv: list[str]) -> int:
     """Write the file."""
     if wants_help(argv):
-        print(page(USAGE, ABOUT, []))
+        print(page(USAGE, ABOUT))
         return DONE
     parsed = parse(argv, NoSettings(), NoSettings(), max_positionals=1)
     if not parsed.positionals:

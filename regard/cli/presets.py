@@ -9,7 +9,7 @@ from regard.settings.options import NoSettings, parse, wants_help
 def run(argv: list[str]) -> int:
     """List the presets."""
     if wants_help(argv):
-        print(page("regard presets", "List the presets: models of papers, with their sizes.", []))
+        print(page("regard presets", "List the presets: models of papers, with their sizes."))
         return DONE
     parse(argv, NoSettings(), NoSettings())
     rows = [

@@ -9,7 +9,7 @@ from regard.settings.options import NoSettings, parse, wants_help
 def run(argv: list[str]) -> int:
     """List the recipes."""
     if wants_help(argv):
-        print(page("regard recipes", "List the recipes.", []))
+        print(page("regard recipes", "List the recipes."))
         return DONE
     parse(argv, NoSettings(), NoSettings())
     print(two_columns([(name, entry.summary) for name, entry in RECIPES.items()]))

@@ -18,7 +18,7 @@ from regard.settings.declare import settings
 from regard.settings.help import page
 from regard.settings.options import NoSettings, parse, wants_help
 from regard.settings.ranges import Threads, check_device
-from regard.settings.tree import collect_groups, select_groups, settings_by_path
+from regard.settings.tree import collect_groups, settings_by_path
 from regard.system.progress import report_slow
 
 
@@ -72,9 +72,10 @@ def read_command(
         if settings_of is not None:
             config, allowed = settings_of(run)
     if wants_help(argv):
-        groups = [*collect_groups(own), *select_groups(collect_groups(config), allowed)]
+        groups = [*collect_groups(own), *collect_groups(config)]
         ending = "" if run else "With a RUN, --help also shows the options of that run."
-        print(page(usage, about, groups, ending=ending))
+        hidden = settings_by_path(config).keys() - allowed
+        print(page(usage, about, groups, hidden=hidden, ending=ending))
         return None
     if run is None:
         raise UserError(f"RUN is missing: {usage}")

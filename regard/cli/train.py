@@ -18,7 +18,7 @@ from regard.settings.declare import settings
 from regard.settings.help import page, two_columns
 from regard.settings.options import apply_variants, parse, peek_option, wants_help
 from regard.settings.ranges import Seed, Threads
-from regard.settings.tree import apply_changes, collect_groups, select_groups, to_plain
+from regard.settings.tree import apply_changes, collect_groups, to_plain
 from regard.settings.yaml_file import read_settings
 from regard.system.allocator import keep_freed_memory
 from regard.system.progress import report_slow
@@ -92,11 +92,9 @@ def run(argv: list[str]) -> int:
         changes = read_settings(Path(file))
         config = apply_changes(config, changes, called=lambda name: f"{file}: {name}")
     if wants_help(words):
-        groups = collect_groups(apply_variants(config, words))
-        used = {one.path for group in groups for one in group.settings}.difference(entry.unused)
-        shown = select_groups(groups, used)
         usage = USAGE.replace("RECIPE", recipe)
-        print(page(usage, ABOUT, [*collect_groups(TrainOptions()), *shown]))
+        groups = [*collect_groups(options), *collect_groups(apply_variants(config, words))]
+        print(page(usage, ABOUT, groups, hidden=entry.unused))
         return DONE
     parsed = parse(words, options, config)
     if parsed.own.print_config:

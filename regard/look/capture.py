@@ -40,7 +40,7 @@ class Capture(Sequence[SampleMaps]):
         """samples: called at the first access, and again after more calls were recorded."""
         self._make_samples: Callable[[], Sequence[SampleMaps]] = samples
         self._samples: tuple[SampleMaps, ...] | None = None
-        self._counts: dict[str, int] = {}
+        self._count = 0
         self.title, self.model = title, model
         self.trace = Trace() if trace is None else trace
         """Trace of the recording, for a search of a bare module."""
@@ -65,9 +65,9 @@ class Capture(Sequence[SampleMaps]):
     @property
     def samples(self) -> tuple[SampleMaps, ...]:
         """All samples so far. Raises ValueError if the model has not run while recording."""
-        counts = {} if self._recording is None else self._recording.counts()
-        if self._samples is None or counts != self._counts:
-            self._samples, self._counts = tuple(self._make_samples()), counts
+        count = 0 if self._recording is None else len(self._recording)
+        if self._samples is None or count != self._count:
+            self._samples, self._count = tuple(self._make_samples()), count
         return self._samples
 
     def __len__(self) -> int:
@@ -192,4 +192,4 @@ class Capture(Sequence[SampleMaps]):
         return f'<iframe srcdoc="{source}" {rights} style="{style}" title="regard"></iframe>'
 
     def _is_empty(self) -> bool:
-        return self._recording is not None and not any(self._recording.counts().values())
+        return self._recording is not None and not len(self._recording)

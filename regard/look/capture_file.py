@@ -10,7 +10,7 @@
 The file contains labels and numbers, no code.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -89,7 +89,6 @@ def open_capture(path: Path) -> tuple[str, str, list[SampleMaps]]:
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118  # no mapping
     except (SafetensorError, OSError) as error:
         raise UserError(f"{path} is damaged or not a capture: {error}") from error
     if (metadata.get("format"), metadata.get("version")) != (_FORMAT, _VERSION):
@@ -99,8 +98,8 @@ def open_capture(path: Path) -> tuple[str, str, list[SampleMaps]]:
         )
     try:
         index = msgspec.json.decode(metadata["index"], type=_Index)
-        samples = [_sample_maps(path, entry, shapes) for entry in index.samples]
-    except (KeyError, ValueError) as error:  # msgspec's errors are ValueErrors
+        samples = [_sample_maps(path, entry) for entry in index.samples]
+    except (KeyError, ValueError, SafetensorError) as error:  # msgspec's errors are ValueErrors
         raise UserError(f"{path} is damaged: {error}") from error
     if not any(sample_maps.maps for sample_maps in samples):
         raise UserError(f"{path} contains no reads: there is nothing to show")
@@ -125,7 +124,7 @@ def _to_tensor(values: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.from_numpy(numbers_of(values, dtype).copy())
 
 
-def _sample_maps(path: Path, entry: dict[str, Any], shapes: Mapping[str, Any]) -> SampleMaps:
+def _sample_maps(path: Path, entry: dict[str, Any]) -> SampleMaps:
     def load_array(_: Any, name: Any) -> np.ndarray:
         with safe_open(path, framework="numpy") as file:
             return file.get_tensor(name)
@@ -134,23 +133,16 @@ def _sample_maps(path: Path, entry: dict[str, Any], shapes: Mapping[str, Any]) -
         with safe_open(path, framework="pt") as file:
             return file.get_slice(tensor)[head]
 
-    try:
-        sample = msgspec.convert(entry, Sample, dec_hook=load_array)
-    except SafetensorError as error:
-        raise ValueError(str(error)) from error
+    sample = msgspec.convert(entry, Sample, dec_hook=load_array)
     maps = []
     for fields in entry["maps"]:
-        tensor, vectors = fields["tensor"], fields["vectors"]
-        numbers: dict[str, Any] = {"load": partial(load_head, tensor), "vectors": None}
+        vectors = fields["vectors"]
+        numbers: dict[str, Any] = {"head": partial(load_head, fields["tensor"]), "vectors": None}
         if vectors is not None:
             formula = msgspec.convert(vectors["formula"], ReadFormula)
             folder, read = vectors["folder"], fields["name"]
             numbers["vectors"] = partial(_load_vectors, path, folder, read, formula)
-        own = msgspec.convert(fields | numbers, AttentionMap)
-        size = [len(own.heads), len(sample.axes[own.queries]), len(sample.axes[own.keys])]
-        if shapes[tensor] != size:
-            raise ValueError(f"{tensor} must have the shape {size}, got {shapes[tensor]}")
-        maps.append(own)
+        maps.append(msgspec.convert(fields | numbers, AttentionMap))
     return SampleMaps(sample=sample, maps=tuple(maps))
 
 

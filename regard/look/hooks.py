@@ -18,7 +18,7 @@ from regard.layers.read import Read
 from regard.look.arrays import MASKED, numbers_of, sizes_of
 from regard.look.measures import GradientCall
 from regard.look.recording import Call, Recording, list_names
-from regard.look.vectors import Vectors
+from regard.look.vectors import VectorRecorder
 from regard.trace import Trace
 
 _MAX_TILE = 1 << 20
@@ -53,15 +53,13 @@ def record_weights(
                  `only`, and at a call inside torch.func.vmap.
     """
     reads = _reads_of(model, only)
-    recording = Recording({name: read.role for name, read in reads.items()}, dtype=dtype)
+    recording = Recording({name: read.role for name, read in reads.items()})
     trace = Trace() if trace is None else trace
-    handles = []
+    recorder = VectorRecorder(model, reads, dtype=dtype, trace=trace) if vectors else None
+    handles = [] if recorder is None else recorder.register_hooks()
     try:
-        if vectors:
-            recording.vectors = Vectors(model, reads, dtype=dtype, trace=trace)
-            handles += recording.vectors.register_hooks()
         for name, read in reads.items():
-            hooks = _ReadHooks(name, recording, graph_calls, trace)
+            hooks = _ReadHooks(name, recording.calls[name], dtype, recorder, graph_calls, trace)
             before, after = disable_compile(hooks.pre_hook), disable_compile(hooks.post_hook)
             handles.append(read.register_forward_pre_hook(before, with_kwargs=True))
             handles.append(read.register_forward_hook(after, with_kwargs=True))
@@ -74,7 +72,9 @@ def record_weights(
 @dataclass(eq=False)
 class _ReadHooks:
     name: str
-    recording: Recording
+    calls: list[Call]
+    dtype: torch.dtype
+    recorder: VectorRecorder | None
     graph_calls: list[GradientCall] | None
     trace: Trace
     states: list[tuple[torch.Generator, Tensor]] = field(default_factory=list)
@@ -90,7 +90,6 @@ class _ReadHooks:
             self.states = [(generator, generator.get_state()) for generator in generators]
 
     def post_hook(self, read: Read, args: tuple, kwargs: dict[str, Any], output: Tensor) -> None:
-        recording, name = self.recording, self.name
         segment, step = self.trace.position
         kind, autocast, context = output.device.type, None, nullcontext()
         if torch.is_autocast_enabled(kind):
@@ -104,23 +103,25 @@ class _ReadHooks:
             keys, first_key = inputs.positions.key_positions, 0
             if keys is not None and len(keys) and bool((keys.diff() == 1).all()):
                 first_key = max(0, int(keys[0]))
+            with torch.no_grad(), _random_states(self.states):
+                weights, vectors = _weights_of(inputs, self.dtype), None
+                if self.recorder is not None:
+                    vectors = self.recorder.record(self.name, inputs, output)
             call = Call(
                 segment=segment,
                 step=step,
-                sizes=sizes_of(inputs),
+                weights=weights,
+                vectors=vectors,
                 kernel=selection.choose(read.kernel, inputs),
                 mask=None if inputs.mask is None else repr(inputs.mask),
                 bias=None if inputs.bias is None else " ".join(repr(inputs.bias).split()),
                 autocast=None if autocast is None else str(autocast).removeprefix("torch."),
                 first_key=first_key,
             )
-            with torch.no_grad(), _random_states(self.states):
-                recording.append(name, call, _weights_of(inputs, recording.dtype))
-                if recording.vectors is not None:
-                    recording.vectors.append(name, inputs, output)
+        self.calls.append(call)
         if self.graph_calls is not None and output.requires_grad:
-            index, values = len(recording.calls(name)) - 1, inputs.repeat_heads().values
-            self.graph_calls.append(GradientCall(name, index, values, output))
+            values = inputs.repeat_heads().values
+            self.graph_calls.append(GradientCall(self.name, call, values, output))
 
 
 def _weights_of(inputs: AttentionInputs, dtype: torch.dtype) -> np.ndarray:

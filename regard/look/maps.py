@@ -43,7 +43,8 @@ class AttentionMap:
     """Name of each head; one empty name for a read without heads."""
     facts: dict[str, str] = field(default_factory=dict)
     """Kernel, mask and bias of the read."""
-    load: Callable[[int], Float[Tensor, "query key"]]
+    head: Callable[[int], Float[Tensor, "query key"]]
+    """Returns the values of a head, on the CPU, in the dtype that they were recorded in."""
     vectors: Callable[[], ReadVectors] | None = None
     """Loads the vectors of the read, from inputs to outputs; None if not recorded."""
 
@@ -54,17 +55,13 @@ class AttentionMap:
 
     def metadata(self) -> dict[str, Any]:
         """Return all fields but the numbers."""
-        names = [field.name for field in fields(self) if field.name not in ("load", "vectors")]
+        names = [field.name for field in fields(self) if field.name not in ("head", "vectors")]
         return {name: getattr(self, name) for name in names}
-
-    def head(self, number: int) -> Float[Tensor, "query key"]:
-        """Return the values of a head, on the CPU, in the dtype that they were recorded in."""
-        return self.load(number)
 
     @property
     def weights(self) -> Float[Tensor, "head query key"]:
         """Values of all heads."""
-        return torch.stack([self.load(number) for number in range(len(self.heads))])
+        return torch.stack([self.head(number) for number in range(len(self.heads))])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,13 +86,8 @@ class SampleMaps:
         kind: Kind | None = None,
         *,
         layer: int | None = None,
-        name: str | None = None,
         measure: str = "weight",
     ) -> tuple[AttentionMap, ...]:
-        """Return the maps of a kind, layer or name."""
-        found = []
-        for own in self.maps:
-            is_read = kind in (None, own.kind) and layer in (None, own.layer)
-            if is_read and name in (None, own.name) and own.measure == measure:
-                found.append(own)
-        return tuple(found)
+        """Return the maps of a kind and layer."""
+        found = [own for own in self.maps if kind in (None, own.kind) and own.measure == measure]
+        return tuple(own for own in found if layer in (None, own.layer))

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.look.maps import CONTRIBUTION, LOGITS, AttentionMap, SampleMaps
-from regard.look.recording import Recording
+from regard.look.recording import Call, Recording
 from regard.look.sample import Axis, Sample
 
 MAX_ROLLOUT = 1024
@@ -83,7 +83,7 @@ def _rollout_map(own: AttentionMap, numbers: Tensor) -> AttentionMap:
         measure="rollout",
         heads=("",),
         facts={},
-        load=lambda _head: values,
+        head=lambda _: values,
         vectors=None,
     )
 
@@ -175,7 +175,7 @@ def _contributions(
         keys=keys,
         heads=tuple(names),
         facts={"sum": fact},
-        load=lambda head: values[head],
+        head=lambda head: values[head],
     )
     return SampleMaps(sample=replace(sample, axes=sample.axes | axes), maps=(own,))
 
@@ -184,8 +184,7 @@ class GradientCall(NamedTuple):
     """Call whose output is part of an autograd graph."""
 
     name: str
-    index: int
-    """Index among the recorded calls of the read."""
+    call: Call
     values: Tensor
     """([batch, [head,]] key, value_dim), with as many heads as the queries"""
     output: Tensor
@@ -209,13 +208,13 @@ def multiply_by_gradients(
     gradients = torch.autograd.grad(number.sum(), outputs, retain_graph=True, allow_unused=True)
     if all(gradient is None for gradient in gradients):
         raise ValueError("the number does not depend on any read that was recorded")
-    result = Recording({name: recording.role(name) for name in recording.names})
-    for call, gradient in zip(graph_calls, gradients, strict=True):
-        weights = recording[call.name][call.index].float()
+    result = Recording({name: recording.roles[name] for name in recording.names})
+    for (name, call, values, _), gradient in zip(graph_calls, gradients, strict=True):
+        weights = torch.from_numpy(call.weights).float()
         if gradient is None:
             products = torch.zeros_like(weights)
         else:
-            by_weight = gradient.float() @ call.values.detach().float().transpose(-1, -2)
+            by_weight = gradient.float() @ values.detach().float().transpose(-1, -2)
             products = weights * by_weight.cpu().reshape(weights.shape)
-        result.append(call.name, recording.calls(call.name)[call.index], products.numpy())
+        result.calls[name].append(replace(call, weights=products.numpy(), vectors=None))
     return result

@@ -1,7 +1,7 @@
 """Recordings: attention weights by the name of the read, call by call.
 
 recording["core.decoder.0.cross.read"][12]          (batch, [head,] query, key) of its 13th call
-recording.calls("core.decoder.0.cross.read")[12]    kernel, mask and sizes of this call
+recording.calls["core.decoder.0.cross.read"][12]    kernel, mask and vectors of this call
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -10,22 +10,24 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.layers.read import Role
-from regard.look.vectors import Vectors
+from regard.look.vectors import CallVectors
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Call:
-    """Metadata of one call of a read."""
+    """One call of a read."""
 
     segment: int = 0
     """Number of the segment of the trace that the call belongs to (regard.trace)."""
     step: int | None = None
     """Number of the step of a search in that segment; None: the encoder pass, or no search."""
-    sizes: tuple[int, ...]
-    """Shape (batch, [head,] query, key) of the weights."""
+    weights: np.ndarray
+    """(batch, [head,] query, key). An array: a tensor could be one of inference or torch.func."""
+    vectors: CallVectors | None = None
+    """None if they were not recorded."""
     kernel: str
     mask: str | None
     """repr of the mask of the read and its memory; None: every query may attend to every key."""
@@ -36,25 +38,29 @@ class Call:
     """Position of the first key: the number of earlier ones that a sliding memory discarded; 0 if
     keys are not at consecutive positions."""
 
+    def head(self, row: int, head: int) -> Float[Tensor, "query key"]:
+        """Return the weights of a head in a row of the batch."""
+        weights = torch.from_numpy(self.weights)
+        if weights.dim() > 2:
+            weights = weights[row]
+        return weights[head] if weights.dim() > 2 else weights
+
 
 class Recording:
     """Attention weights by the name of the read, call by call (in decoding, a call is a step)."""
 
-    def __init__(self, roles: Mapping[str, Role | None], *, dtype: torch.dtype = torch.float32):
-        self.dtype = dtype
-        self.vectors: Vectors | None = None
-        self._roles = dict(roles)
-        self._calls: dict[str, list[Call]] = {name: [] for name in roles}
-        # Arrays, not tensors: these could be inference tensors, or wrapped by torch.func.
-        self._arrays: dict[str, list[np.ndarray]] = {name: [] for name in roles}
+    def __init__(self, roles: Mapping[str, Role | None]):
+        self.roles = dict(roles)
+        """Role of each read in its model, None if it is unknown."""
+        self.calls: dict[str, list[Call]] = {name: [] for name in roles}
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the reads that ran, in the model's order. Raises: ValueError if none did."""
-        names = tuple(name for name, calls in self._calls.items() if calls)
+        names = tuple(name for name, calls in self.calls.items() if calls)
         if not names:
             raise ValueError(
-                f"nothing was recorded: none of {list_names(self._calls)} ran inside the recording "
+                f"nothing was recorded: none of {list_names(self.calls)} ran inside the recording "
                 "(hooks do not see a function that torch.compile has compiled)"
             )
         return names
@@ -64,35 +70,15 @@ class Recording:
 
     def __getitem__(self, name: str) -> Sequence[Float[Tensor, "... query key"]]:
         """Return the weights of each call of one read: (batch, [head,] query, key), on the CPU."""
-        return [torch.from_numpy(array) for array in self._arrays[name]]
+        return [torch.from_numpy(call.weights) for call in self.calls[name]]
 
-    def calls(self, name: str) -> Sequence[Call]:
-        return self._calls[name]
-
-    def role(self, name: str) -> Role | None:
-        """Return the role of a read in its model, None if it is unknown."""
-        return self._roles[name]
-
-    def counts(self) -> dict[str, int]:
-        return {name: len(calls) for name, calls in self._calls.items()}
-
-    def steps(self, name: str) -> Float[Tensor, "... step key"]:
-        """Return the calls of step-by-step decoding as one tensor: (batch, [head,] step, key).
-
-        Keys that were added to the memory after a step have weight zero in it.
-        """
-        calls = self[name]
-        num_keys = max(call.shape[-1] for call in calls)
-        padded = [nn.functional.pad(call, (0, num_keys - call.shape[-1])) for call in calls]
-        return torch.cat(padded, -2)
+    def __len__(self) -> int:
+        """Return the number of calls of all reads."""
+        return sum(map(len, self.calls.values()))
 
     def __repr__(self) -> str:
-        calls = ", ".join(f"{name}: {count}" for name, count in self.counts().items())
+        calls = ", ".join(f"{name}: {len(calls)}" for name, calls in self.calls.items())
         return f"Recording(calls of each read: {calls})"
-
-    def append(self, name: str, call: Call, weights: np.ndarray) -> None:
-        self._calls[name].append(call)
-        self._arrays[name].append(weights)
 
 
 def list_names(names: Collection[str]) -> str:

@@ -21,21 +21,21 @@ from regard.look.arrays import MASKED
 from regard.look.maps import AttentionMap, SampleMaps
 from regard.look.recording import Call, Recording
 from regard.look.sample import Alternative, Axis, Beam, DecodingStep, Sample
-from regard.look.vectors import ReadVectors
+from regard.look.vectors import ReadVectors, read_vectors
 from regard.trace import SearchOutput, Segment, Trace
 
-_Calls = dict[tuple[str, int | None], list[tuple[int, Call]]]
-"""Calls of each read and step (None: the encoder pass), each with its index in the recording."""
-_Entry = tuple[int, int] | None
-"""Index of a call in the recording and a row of it; None without a call."""
+_Calls = dict[tuple[str, int | None], list[Call]]
+"""Calls of each read and step (None: the encoder pass)."""
+_Entry = tuple[Call, int] | None
+"""A call and a row of it; None without a call."""
 
 
 def resolve(recording: Recording, trace: Trace) -> list[SampleMaps]:
     """Return the samples of a recording, as they were given. Raises: ValueError if no read ran."""
     calls: dict[int, _Calls] = defaultdict(lambda: defaultdict(list))
     for name in recording.names:
-        for index, call in enumerate(recording.calls(name)):
-            calls[call.segment][name, call.step].append((index, call))
+        for call in recording.calls[name]:
+            calls[call.segment][name, call.step].append(call)
     results = []
     for number, segment_number in enumerate(sorted(calls)):
         segment = trace.segments[segment_number]
@@ -84,9 +84,9 @@ class _SegmentReads:
         if segment.steps:
             return 1 + max(max(step.source_rows, default=0) for step in segment.steps)
         count = 1
-        for _, call in itertools.chain.from_iterable(self.calls.values()):
-            if len(call.sizes) > 2:
-                count = max(count, call.sizes[0])
+        for call in itertools.chain.from_iterable(self.calls.values()):
+            if call.weights.ndim > 2:
+                count = max(count, len(call.weights))
         return count
 
     def sample_maps(
@@ -101,7 +101,7 @@ class _SegmentReads:
                 title = f"{title} -> {sample.text(output.tokens)}".strip()
         maps: list[AttentionMap] = []
         for name in self.recording.names:
-            role = self.recording.role(name)
+            role = self.recording.roles[name]
             if role is None:
                 role = Role("other", queries=f"{name}: queries", keys=f"{name}: keys")
             maps += self._encoder_maps(name, role, row, axes)
@@ -110,7 +110,7 @@ class _SegmentReads:
                 entries: list[_Entry] = []
                 for step, step_row in enumerate(output.rows):
                     calls = self.calls[name, step]
-                    entries.append((calls[0][0], step_row) if calls else None)
+                    entries.append((calls[0], step_row) if calls else None)
                 if any(entry is not None for entry in entries):
                     source_row = segment.steps[0].source_rows[output.rows[0]]
                     owner = f"{source_row}.{rank}"
@@ -130,9 +130,9 @@ class _SegmentReads:
     def _encoder_maps(self, name: str, role: Role, row: int, axes: _Axes) -> Iterator[AttentionMap]:
         """Yield the maps of the encoder pass; without a search, of all calls of the segment."""
         calls = []
-        for index, call in self.calls[name, None]:
-            if len(call.sizes) == 2 or row < call.sizes[0]:
-                calls.append((index, call))
+        for call in self.calls[name, None]:
+            if call.weights.ndim == 2 or row < len(call.weights):
+                calls.append(call)
         # Each query of a set is the first item of its own row: there is no past.
         is_of_sets = role.kind == "chain" and role.keys == "queries"
         if not calls or is_of_sets:
@@ -143,12 +143,12 @@ class _SegmentReads:
             axes["initial state"] = Axis(labels=("start",), kind="state")
             yield self._call_map(name, ", before the first step", role, calls[0], row, axes=axes)
             return
-        is_single = all(call.sizes[-2] == 1 for _, call in calls)
+        is_single = all(call.weights.shape[-2] == 1 for call in calls)
         if is_single and (len(calls) > 1 or role.kind == "chain"):
             queries = axes.get(role.queries)
             if role.kind == "recurrent" and queries is not None and len(calls) == len(queries) + 1:
                 calls = calls[1:]
-            entries = [(index, row) for index, _ in calls]
+            entries = [(call, row) for call in calls]
             yield self._stacked_map(name, role, entries, axes, row, source_row=row)
             return
         for count, call in enumerate(calls, 1):
@@ -159,23 +159,19 @@ class _SegmentReads:
             yield self._call_map(name, suffix, call_role, call, row, axes=axes)
 
     def _call_map(
-        self, read: str, suffix: str, role: Role, entry: tuple[int, Call], row: int, *, axes: _Axes
+        self, read: str, suffix: str, role: Role, call: Call, row: int, *, axes: _Axes
     ) -> AttentionMap:
         """Return the map of one call; suffix: added to the read's name."""
-        index, call = entry
-        weights = self.recording[read][index]
-        queries = _axis_name(axes, role.queries, weights.shape[-2])
-        keys = _axis_name(axes, role.keys, weights.shape[-1])
+        queries = _axis_name(axes, role.queries, call.weights.shape[-2])
+        keys = _axis_name(axes, role.keys, call.weights.shape[-1])
         size = len(axes[queries]), len(axes[keys])
 
-        def load(head: int) -> Tensor:
-            return _of_head(weights, row, head)[: size[0], : size[1]]
+        def head(number: int) -> Tensor:
+            return call.head(row, number)[: size[0], : size[1]]
 
-        vectors = None
-        if self.recording.vectors is not None:
-            vectors = self.recording.vectors.read_vectors(read, [(index, row)], size, row)
+        vectors = read_vectors([(call.vectors, row)], size, row)
         role, name = replace(role, queries=queries, keys=keys), read + suffix
-        return _map(name, role, call, f"{self.number}/{name}/{row}", load, vectors=vectors)
+        return _map(name, role, call, f"{self.number}/{name}/{row}", head, vectors=vectors)
 
     def _stacked_map(
         self,
@@ -191,12 +187,9 @@ class _SegmentReads:
 
         source_row: row of the items that they read, if that is not their own past.
         """
-        recording = self.recording
-        weights, calls = recording[name], recording.calls(name)
         recorded = [entry for entry in entries if entry is not None]
-        # Position of the first key of each call: earlier ones were discarded.
-        firsts = [call.first_key for call in calls]
-        num_keys = max(firsts[index] + weights[index].shape[-1] for index, _ in recorded)
+        last_call = recorded[-1][0]
+        num_keys = max(call.first_key + call.weights.shape[-1] for call, _ in recorded)
         if role.kind == "chain":
             past_axis, entries = self._past_axis(role.keys, entries, axes)
             size = max(num_keys, len(entries))
@@ -209,23 +202,23 @@ class _SegmentReads:
             keys = _axis_name(axes, role.keys, num_keys)
         num_keys = len(axes[keys])
 
-        def load(head: int) -> Tensor:
+        def head(number: int) -> Tensor:
             # Keys of later calls do not exist yet, as if they were masked.
-            rows = torch.full((len(entries), num_keys), MASKED, dtype=recording.dtype)
+            dtype = last_call.head(recorded[-1][1], number).dtype
+            rows = torch.full((len(entries), num_keys), MASKED, dtype=dtype)
             for row, entry in zip(rows, entries, strict=True):
                 if entry is not None:
-                    shown = row[firsts[entry[0]] :]
-                    own = _of_head(weights[entry[0]], entry[1], head)[0, : len(shown)]
+                    call, call_row = entry
+                    shown = row[call.first_key :]
+                    own = call.head(call_row, number)[0, : len(shown)]
                     shown[: len(own)] = own
             return rows
 
-        vectors = None
-        if recording.vectors is not None:
-            size = len(entries), num_keys
-            vectors = recording.vectors.read_vectors(name, entries, size, source_row)
+        asked = [None if entry is None else (entry[0].vectors, entry[1]) for entry in entries]
+        vectors = read_vectors(asked, (len(entries), num_keys), source_row)
         role = replace(role, queries=queries, keys=keys)
         key = f"{self.number}/{name}/{owner}"
-        return _map(name, role, calls[recorded[-1][0]], key, load, vectors=vectors)
+        return _map(name, role, last_call, key, head, vectors=vectors)
 
     def _past_axis(
         self, axis: str, entries: Sequence[_Entry], axes: _Axes
@@ -255,13 +248,13 @@ def _map(
     role: Role,
     call: Call,
     key: str,
-    load: Callable[[int], Tensor],
+    head: Callable[[int], Tensor],
     *,
     vectors: ReadVectors | None,
 ) -> AttentionMap:
     heads: tuple[str, ...] = ("",)
-    if len(call.sizes) > 3:
-        heads = tuple(f"head {number}" for number in range(1, call.sizes[-3] + 1))
+    if call.weights.ndim > 3:
+        heads = tuple(f"head {number}" for number in range(1, call.weights.shape[-3] + 1))
     facts = {name: getattr(call, name) for name in ("kernel", "mask", "bias", "autocast")}
     return AttentionMap(
         key=key,
@@ -273,16 +266,9 @@ def _map(
         keys=role.keys,
         heads=heads,
         facts={fact: value for fact, value in facts.items() if value is not None},
-        load=load,
+        head=head,
         vectors=None if vectors is None else lambda: vectors,
     )
-
-
-def _of_head(weights: Tensor, row: int, head: int) -> Tensor:
-    """Return (query, key) of weights ([batch, [head,]] query, key)."""
-    if weights.dim() == 2:
-        return weights
-    return weights[row] if weights.dim() == 3 else weights[row, head]
 
 
 def _token_labels(sample: Sample, output: SearchOutput) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -128,7 +128,7 @@ class ReadVectors:
 
 
 @dataclass(eq=False, kw_only=True)
-class _CallVectors:
+class CallVectors:
     """Vectors of one call of a read by the names of ReadVectors, each (batch, [head,] ...).
 
     The source are the items that were projected to keys last, before this call.
@@ -137,17 +137,18 @@ class _CallVectors:
     tensors: dict[str, Tensor]
     extends: bool
     """True if they were projected in the same step of a search: they extend the memory."""
+    projections: Mapping[str, Tensor]
     formula: ReadFormula
 
 
-class Vectors:
-    """Vectors of the recorded calls of every read, and the hooks that record them."""
+class VectorRecorder:
+    """Recorder of the vectors of the calls of every read, with hooks on multi-head attention."""
 
     def __init__(
         self, model: nn.Module, reads: Mapping[str, Read], *, dtype: torch.dtype, trace: Trace
     ):
         self._dtype, self._trace, self._bytes = dtype, trace, 0
-        self._calls: dict[str, list[_CallVectors | None]] = {name: [] for name in reads}
+        self._last: dict[str, CallVectors | None] = {}
         self._sources: dict[str, tuple[Tensor, tuple[int, int | None]]] = {}
         self._heads: dict[str, MultiHead] = {}
         for name, module in model.named_modules():
@@ -166,8 +167,7 @@ class Vectors:
             def keep_items_and_result(
                 _: nn.Module, args: tuple, kwargs: dict[str, Any], output: Tensor, name: str = name
             ) -> None:
-                calls = self._calls[name]
-                call = calls[-1] if calls else None
+                call = self._last.get(name)
                 if call is not None and "result" not in call.tensors:
                     items = kwargs["query"] if "query" in kwargs else args[0]
                     call.tensors |= {"items": self._store(items), "result": self._store(output)}
@@ -177,12 +177,14 @@ class Vectors:
             handles.append(heads.register_forward_hook(after, with_kwargs=True))
         return handles
 
-    def append(self, name: str, inputs: AttentionInputs, output: Tensor) -> None:
-        """Record the vectors of a call of at most four axes. Raises: UserError above MAX_BYTES."""
-        calls, heads = self._calls[name], self._heads.get(name)
-        if not 2 <= inputs.num_axes <= 4:
-            calls.append(None)
-            return
+    def record(self, name: str, inputs: AttentionInputs, output: Tensor) -> CallVectors | None:
+        """Return the vectors of a call, None of one of more than four axes.
+
+        Raises: UserError above MAX_BYTES.
+        """
+        last, heads = self._last.pop(name, None), self._heads.get(name)
+        if inputs.num_axes > 4:
+            return None
         scores, allowed = reference.masked_scores(inputs)
         if allowed is not None:
             scores = mask_scores(scores, allowed)
@@ -203,66 +205,17 @@ class Vectors:
             "source": source,
         }
         # What a call has in common with the last one is stored once.
-        last = calls[-1].tensors if calls and calls[-1] is not None else {}
         stored = {}
         for part, tensor in tensors.items():
             if tensor is not None:
-                stored[part] = self._store(tensor, last.get(part))
-        extends = position == self._trace.position
-        formula = _formula(inputs, heads)
-        calls.append(_CallVectors(tensors=stored, extends=extends, formula=formula))
-
-    def read_vectors(
-        self,
-        name: str,
-        entries: Sequence[tuple[int, int] | None],
-        size: tuple[int, int],
-        source_row: int,
-    ) -> ReadVectors | None:
-        """Return the vectors of calls, one below another, cropped to a number of queries and keys.
-
-        entries:    index and row of each call; None without a call. Several have one query each.
-        source_row: row of the items that all calls ask, if they do not ask their own past.
-        Returns None if the keys of a step are not the first ones of the last step: a memory that
-        drops keys.
-        """
-        num_queries, num_keys = size
-        calls: list[tuple[_CallVectors, int]] = []
-        steps: dict[int, dict[str, Tensor]] = {}
-        for i, entry in enumerate(entries):
-            if entry is None:
-                continue
-            call = self._calls[name][entry[0]]
-            if call is None:
-                return None
-            calls.append((call, entry[1]))
-            steps[i] = _of_row(call, entry[1])
-        if not calls:
-            return None
-        last = steps[max(steps)]
-        vectors = dict(last)
-        for step in steps.values():
-            keys = step["keys"]
-            if step is not last and not torch.equal(keys, last["keys"][:, : keys.shape[1]]):
-                return None
-            scores = step["scores"][..., :num_keys]
-            beyond = (0, num_keys - scores.shape[-1])
-            step["scores"] = nn.functional.pad(scores, beyond, value=-math.inf)
-        for part in _PER_QUERY & vectors.keys():
-            if any(part not in step for step in steps.values()):
-                del vectors[part]
-                continue
-            number = -math.inf if part == "scores" else math.nan
-            none = torch.full_like(last[part], number)
-            rows = [steps[i][part] if i in steps else none for i in range(len(entries))]
-            vectors[part] = torch.cat(rows, -2)[..., :num_queries, :]
-        projections = self._projections.get(name, {})
-        source, values = _source_of(calls, source_row), vectors["values"][:, :num_keys]
-        if source is not None and _are_projected(source[:num_keys], values, projections):
-            vectors["source"] = _pad_rows(source, num_keys)
-        for part in ("keys", "values"):
-            vectors[part] = _pad_rows(vectors[part], num_keys)
-        return ReadVectors(**vectors, projections=projections, formula=calls[-1][0].formula)
+                stored[part] = self._store(tensor, None if last is None else last.tensors.get(part))
+        self._last[name] = CallVectors(
+            tensors=stored,
+            extends=position == self._trace.position,
+            projections=self._projections.get(name, {}),
+            formula=_formula(inputs, heads),
+        )
+        return self._last[name]
 
     def _store(self, tensor: Tensor, before: Tensor | None = None) -> Tensor:
         """Return a copy on the CPU; `before` itself, if it is equal."""
@@ -276,6 +229,55 @@ class Vectors:
                 "only some reads (only=...)"
             )
         return copy
+
+
+def read_vectors(
+    entries: Sequence[tuple[CallVectors | None, int] | None],
+    size: tuple[int, int],
+    source_row: int,
+) -> ReadVectors | None:
+    """Return the vectors of calls, one below another, cropped to a number of queries and keys.
+
+    entries:    each call and a row of it; None without a call. Several have one query each.
+    source_row: row of the items that all calls ask, if they do not ask their own past.
+    Returns None if vectors were not recorded, or the keys of a step are not the first ones of the
+    last step: a memory that drops keys.
+    """
+    num_queries, num_keys = size
+    calls: list[tuple[CallVectors, int]] = []
+    steps: dict[int, dict[str, Tensor]] = {}
+    for i, entry in enumerate(entries):
+        if entry is None:
+            continue
+        call, row = entry
+        if call is None:
+            return None
+        calls.append((call, row))
+        steps[i] = _of_row(call, row)
+    last = steps[max(steps)]
+    vectors = dict(last)
+    for step in steps.values():
+        keys = step["keys"]
+        if step is not last and not torch.equal(keys, last["keys"][:, : keys.shape[1]]):
+            return None
+        scores = step["scores"][..., :num_keys]
+        beyond = (0, num_keys - scores.shape[-1])
+        step["scores"] = nn.functional.pad(scores, beyond, value=-math.inf)
+    for part in _PER_QUERY & vectors.keys():
+        if any(part not in step for step in steps.values()):
+            del vectors[part]
+            continue
+        number = -math.inf if part == "scores" else math.nan
+        none = torch.full_like(last[part], number)
+        rows = [steps[i][part] if i in steps else none for i in range(len(entries))]
+        vectors[part] = torch.cat(rows, -2)[..., :num_queries, :]
+    projections = calls[-1][0].projections
+    source, values = _source_of(calls, source_row), vectors["values"][:, :num_keys]
+    if source is not None and _are_projected(source[:num_keys], values, projections):
+        vectors["source"] = _pad_rows(source, num_keys)
+    for part in ("keys", "values"):
+        vectors[part] = _pad_rows(vectors[part], num_keys)
+    return ReadVectors(**vectors, projections=projections, formula=calls[-1][0].formula)
 
 
 def _formula(inputs: AttentionInputs, heads: MultiHead | None) -> ReadFormula:
@@ -301,7 +303,7 @@ def _one_line(module: nn.Module) -> str:
     return " ".join(repr(module).split())
 
 
-def _of_row(call: _CallVectors, row: int) -> dict[str, Tensor]:
+def _of_row(call: CallVectors, row: int) -> dict[str, Tensor]:
     """Return the vectors of a row of a call but the source, which may have other rows."""
     parts = {}
     for part, tensor in call.tensors.items():
@@ -310,7 +312,7 @@ def _of_row(call: _CallVectors, row: int) -> dict[str, Tensor]:
     return parts
 
 
-def _source_of(calls: Sequence[tuple[_CallVectors, int]], source_row: int) -> Tensor | None:
+def _source_of(calls: Sequence[tuple[CallVectors, int]], source_row: int) -> Tensor | None:
     """Return the items that keys are projected from: one of each step, or a row of a source."""
     extends = [call.extends for call, _ in calls]
     if all(extends):

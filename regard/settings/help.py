@@ -2,7 +2,7 @@
 
 import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from regard.settings.options import option_name
 from regard.settings.tree import Group, Setting
@@ -11,12 +11,27 @@ LEFT = 34
 """Width of the column of option names."""
 
 
-def page(usage: str, about: str, groups: Sequence[Group], *, ending: str = "") -> str:
-    """Return a help page; the group of the command's own options has no path."""
+def page(
+    usage: str,
+    about: str,
+    groups: Sequence[Group] = (),
+    *,
+    hidden: Collection[str] = (),
+    ending: str = "",
+) -> str:
+    """Return a help page; the group of the command's own options has no path.
+
+    hidden: paths of settings that are left out.
+    """
     width = _width()
     parts = [f"usage: {usage}", textwrap.fill(about, width)]
     for group in groups:
-        rows = [(_format_option(item), _format_description(item)) for item in group.settings]
+        rows = []
+        for setting in group.settings:
+            if setting.path not in hidden:
+                name, kind = option_name(setting.path), setting.kind
+                option = name if kind.bases == (bool,) else f"{name} {kind.label}"
+                rows.append((option, _format_description(setting)))
         if rows:
             title = f"{option_name(group.path)}.*: " if group.path else ""
             about_group = " ".join(group.doc.partition("\n\n")[0].split())
@@ -38,11 +53,6 @@ def two_columns(rows: Sequence[tuple[str, str]]) -> str:
             lines.append(f"  {left:<{LEFT}}{body.pop(0)}".rstrip())
         lines += [f"  {'':<{LEFT}}{line}" for line in body]
     return "\n".join(lines)
-
-
-def _format_option(setting: Setting) -> str:
-    name = option_name(setting.path)
-    return name if setting.kind.bases == (bool,) else f"{name} {setting.kind.label}"
 
 
 def _format_description(setting: Setting) -> str:

@@ -17,7 +17,7 @@ import inspect
 import itertools
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,16 +48,6 @@ class Group:
     doc: str
     """Docstring of the dataclass's field; of the class at the top level and for variants."""
     settings: tuple[Setting, ...]
-
-
-def select_groups(groups: Sequence[Group], paths: Collection[str]) -> list[Group]:
-    """Return groups with the settings of these paths, for help."""
-    selected = []
-    for group in groups:
-        own = tuple(setting for setting in group.settings if setting.path in paths)
-        if own:
-            selected.append(dataclasses.replace(group, settings=own))
-    return selected
 
 
 def collect_groups(config: Any, path: str = "") -> list[Group]:

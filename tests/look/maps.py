@@ -40,7 +40,7 @@ def map_of(
         queries=queries,
         keys=keys,
         heads=heads if len(heads) > 1 else ("",),
-        load=lambda head: weights[head],
+        head=lambda head: weights[head],
     )
 
 

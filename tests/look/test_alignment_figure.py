@@ -8,8 +8,9 @@ import pytest
 import torch
 from matplotlib.image import imread
 
-from regard.look.figures.alignment import average, plot_alignment
+from regard.look.figures.alignment import plot_alignment
 from regard.look.figures.canvas import weight_colors
+from regard.look.figures.request import average
 from regard.look.output import SUFFIXES
 from tests.helpers import close
 from tests.look.pictures import check_picture, draw, texts_of

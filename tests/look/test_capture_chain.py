@@ -19,7 +19,15 @@ from regard.models.readers.images import ImageReader
 from regard.models.readers.tokens import TokenReader, embedding_table
 from regard.models.writers.classes import ClassWriter
 from tests.helpers import close
-from tests.look.toys import CORES, SOURCES, capture_sources, model_of, output_ids_of, step_weights
+from tests.look.toys import (
+    CORES,
+    SOURCES,
+    capture_sources,
+    model_of,
+    output_ids_of,
+    stack_steps,
+    step_weights,
+)
 
 CORE = {"width": 6, "hidden": 8, "self_attention_hidden": 5, "layers": 2}
 IDS, LABELS = [5, 4, 9, 6], tuple("abcd")
@@ -173,7 +181,7 @@ def test_encoder_has_a_chain_for_each_direction(cell):
     for own in chains:
         ids = IDS[::-1] if own.direction == "backward" else IDS
         assert capture[0].keys(own).labels == tuple(labels_of(ids))
-        steps = capture.recording.steps(own.name)[0]
+        steps = stack_steps(capture.recording[own.name])[0]
         offset = int(cell == "rnn")
         close(own.weights[0, 1 - offset :, : steps.shape[-1]], steps)
         assert not own.weights.triu(offset).any()

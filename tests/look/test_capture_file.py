@@ -84,9 +84,6 @@ DAMAGES = {
     r"damaged: Expected `str`, got `null` - at `\$.title`": (
         lambda _, index: index.update(title=None)
     ),
-    r"damaged: maps/0 must have the shape \[3, 5, 5\], got": (
-        lambda _, index: first_map(index)["heads"].append("head 3")
-    ),
     "contains no reads": lambda _, index: index.update(samples=[]),
     "damaged: Invalid enum value 'os.system'": (
         lambda _, index: first_map(index).update(kind="os.system")

@@ -6,7 +6,7 @@ from torch import nn
 
 from regard.attention.masks import causal, padding
 from regard.attention.memory import Memory
-from regard.attention.scores import Dot, General
+from regard.attention.scores import General
 from regard.layers.multihead import MultiHead
 from regard.layers.read import Read
 from regard.look.hooks import record_weights
@@ -85,18 +85,6 @@ def test_weights_are_kept_in_float32_on_the_cpu_without_gradient(device):
     assert weights.device.type == "cpu"
     assert not weights.requires_grad
     close(weights.sum(-1).to(torch.bfloat16), torch.ones(2, 11))
-
-
-def test_steps_stack_the_calls_of_a_growing_memory():
-    read, memory = Read(Dot()), Memory(torch.randn(2, 3, 1, 7), torch.randn(2, 3, 1, 7))
-    with record_weights(read) as maps:
-        for _ in range(4):
-            read(torch.randn(2, 3, 1, 7), memory)
-            memory = memory.extend(torch.randn(2, 3, 1, 7), torch.randn(2, 3, 1, 7))
-    steps = maps.steps("")
-    assert steps.shape == (2, 3, 4, 4)
-    assert steps.triu(1).count_nonzero() == 0
-    assert torch.equal(steps[..., 2, :3], maps[""][2].squeeze(-2))
 
 
 def test_nothing_is_left_on_the_model_when_it_fails():

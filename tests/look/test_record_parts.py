@@ -57,10 +57,10 @@ def test_a_call_has_its_kernel_masks_and_sizes(kernel):
     model = Own(kernel=kernel)
     with record_weights(model) as maps:
         model(items_of())
-    (call,) = maps.calls("heads.read")
+    (call,) = maps.calls["heads.read"]
     assert call.kernel == kernel
     assert call.mask == "(causal() & padding([7, 4, 6]))"
-    assert (call.bias, call.autocast, call.sizes) == (None, None, (3, 5, 7, 7))
+    assert (call.bias, call.autocast, call.weights.shape) == (None, None, (3, 5, 7, 7))
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -69,7 +69,7 @@ def test_auto_is_recorded_as_the_selected_kernel(enabled):
     with record_weights(read) as maps, torch.autocast("cpu", torch.bfloat16, enabled=enabled):
         read(query, Memory(query, query))
         read(query[:, :1], Memory(query, query), bias=TensorBias(torch.randn(1, 3)))
-    first, second = maps.calls("")
+    first, second = maps.calls[""]
     assert first.kernel == "products"
     assert second.bias == "TensorBias(1, 3)"
     assert {first.autocast, second.autocast} == {"bfloat16" if enabled else None}

@@ -175,7 +175,7 @@ def test_nothing_is_recorded_without_the_option():
         assert not layer.key._forward_pre_hooks
         layer(torch.randn(1, 3, 6))
     assert capture[0].maps[0].vectors is None
-    assert capture.recording.vectors is None
+    assert capture.recording.calls["read"][0].vectors is None
     with record(layer, vectors=True) as capture:
         layer(torch.randn(1, 3, 6))
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in layer.modules())

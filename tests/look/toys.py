@@ -1,6 +1,7 @@
 """Small sequence-to-sequence models, captures of their searches, and the expected weights."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -90,12 +91,19 @@ def output_ids_of(sample_maps) -> list[int]:
     return [int(label[1:]) for label in sample_maps.sample.axes["output"].labels]
 
 
+def stack_steps(calls: Sequence[Tensor]) -> Tensor:
+    """Return calls of one query as one tensor; keys of later calls have weight zero."""
+    num_keys = max(call.shape[-1] for call in calls)
+    padded = [nn.functional.pad(call, (0, num_keys - call.shape[-1])) for call in calls]
+    return torch.cat(padded, -2)
+
+
 def forced_weights(model: Model, source: list[int], target: list[int]) -> dict[str, Tensor]:
     """Return the weights of all reads of one row with teacher forcing; single queries stacked."""
     with record_weights(model, dtype=torch.float64) as maps, torch.no_grad():
         model(source_of(source), source_of([BOS, *target]))
     return {
-        name: (maps.steps(name) if maps[name][0].shape[-2] == 1 else maps[name][0])[0]
+        name: (stack_steps(maps[name]) if maps[name][0].shape[-2] == 1 else maps[name][0])[0]
         for name in maps.names
     }
 
@@ -107,7 +115,7 @@ def step_weights(model: Model, source: list[int], target: list[int]) -> dict[str
         with record_weights(model, dtype=torch.float64) as maps:
             for token in [BOS, *target[:-1]]:
                 _, state = model.step(torch.tensor([token]), state)
-    return {name: maps.steps(name)[0] for name in maps.names}
+    return {name: stack_steps(maps[name])[0] for name in maps.names}
 
 
 def head_formulas(

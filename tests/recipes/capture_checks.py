@@ -199,4 +199,4 @@ def _count_reads(run: Any, log_prob: Callable[[], torch.Tensor], gradient_map: A
     """Return the number of calls of a read under teacher forcing."""
     with record_weights(run.model) as maps, torch.no_grad():
         log_prob()
-    return maps.counts()[gradient_map.name]
+    return len(maps[gradient_map.name])

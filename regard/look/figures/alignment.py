@@ -6,20 +6,15 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.look.arrays import MASKED
 from regard.look.figures.labels import readable, width_em
 from regard.look.figures.matrix import SCALE_WIDTH, Matrix, plot_matrices
+from regard.look.figures.request import is_masked
 
 _WIDTH = 18 / 2.54
 """Default width of a figure: that of a page."""
 _CELL, _SMALL_CELL = 0.24, 0.125
 """Largest side of a cell, and the smallest whose label can be read."""
 _MAX_WIDTH, _MAX_HEIGHT = 16.0, 40.0
-
-
-def average(weights: Float[Tensor, "head query key"]) -> Float[Tensor, "query key"]:
-    """Return the mean over heads, -0 where all of them mask a pair."""
-    return weights.mean(0).masked_fill(_is_masked(weights).all(0), MASKED)
 
 
 def plot_alignment(
@@ -43,7 +38,7 @@ def plot_alignment(
     matrices = []
     style = {"rows": rows, "columns": [readable(label) for label in keys], "is_weights": True}
     for name, weights in panels:
-        numbers = weights.masked_fill(_is_masked(weights), float("nan")).numpy()
+        numbers = weights.masked_fill(is_masked(weights), float("nan")).numpy()
         matrices.append(Matrix(name, numbers, cell=(cell, height), **style))
     plot_matrices(
         figure,
@@ -53,7 +48,3 @@ def plot_alignment(
         width=inches,
         has_scale=True,
     )
-
-
-def _is_masked(weights: Tensor) -> Tensor:
-    return (weights == 0) & weights.signbit()

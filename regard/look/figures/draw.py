@@ -16,12 +16,12 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from regard.errors import UserError
-from regard.look.figures.alignment import average, plot_alignment
+from regard.look.figures.alignment import plot_alignment
 from regard.look.figures.canvas import open_figure
 from regard.look.figures.chain import Chain, plot_chain
 from regard.look.figures.heat import plot_heat
 from regard.look.figures.links import plot_links
-from regard.look.figures.request import FigureRequest, picture_of, weights_of
+from regard.look.figures.request import FigureRequest, average, picture_of, weights_of
 from regard.look.figures.results import plot_boxes, plot_events, plot_tracks
 from regard.look.figures.walk import plot_contributions, plot_multihead, plot_walk
 from regard.look.maps import AttentionMap, SampleMaps
@@ -81,18 +81,8 @@ def _alignment(figure: Figure, request: FigureRequest) -> None:
     """Plot the mean over layers, and of the shown layer the mean over heads and each head."""
     maps, shown = request.reads(), request.read()
     layer = f"layer {shown.layer}" if len(maps) > 1 else ""
-    weights, count = weights_of(shown), len(shown.heads)
-    head = request.index("head", count)
-    if head is not None:
-        names, weights = [f"head {head + 1} of {count}"], weights[head : head + 1]
-    elif count == 1:
-        names = [""]
-    else:
-        names = [f"mean of {count} heads", *shown.heads]
-        weights = torch.cat((average(weights)[None], weights))
-    titles = [", ".join(filter(None, (layer, name))) for name in names]
-    panels = list(zip(titles, weights, strict=True))
-    if len(maps) > 1 and head is None:
+    panels = [(", ".join(filter(None, (layer, name))), one) for name, one in request.heads(shown)]
+    if len(maps) > 1 and request.head is None:
         means = torch.stack([average(weights_of(own)) for own in maps])
         panels = [(f"mean of {len(maps)} layers", average(means)), *panels]
     queries, keys = request.maps.queries(shown), request.maps.keys(shown)
@@ -169,10 +159,6 @@ def _mean_over_heads(maps: Sequence[AttentionMap]) -> NDArray[np.float64]:
     return np.mean([weights_of(own).double().numpy().mean(0) for own in maps], 0)
 
 
-def _boxes(figure: Figure, request: FigureRequest) -> None:
-    plot_boxes(figure, picture_of(request.maps, Image), title=request.title)
-
-
 def _events(figure: Figure, request: FigureRequest) -> None:
     """Plot a whole sound, whose chunks are consecutive samples."""
     samples = request.samples
@@ -245,7 +231,9 @@ _VIEWS: dict[str, Callable[[Figure, FigureRequest], None]] = {
     "alignment": _alignment,
     "chain": _chain,
     "heat": _heat,
-    "boxes": _boxes,
+    "boxes": lambda figure, request: plot_boxes(
+        figure, picture_of(request.maps, Image), title=request.title
+    ),
     "events": _events,
     "tracks": plot_tracks,
     "links": plot_links,

@@ -3,14 +3,13 @@
 Source: lectures, B.4 (lines between the source and the target, as thick as alpha).
 """
 
-import numpy as np
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from regard.errors import UserError
 from regard.look.figures.canvas import INK, PALE
 from regard.look.figures.labels import readable, width_em
-from regard.look.figures.request import FigureRequest, weights_of
+from regard.look.figures.request import FigureRequest
 
 MAX_WORDS = 100
 """Largest number of words on a side; lines between more cannot be told apart."""
@@ -20,10 +19,7 @@ _LINE, _BETWEEN, _FONT = 0.24, 2.4, 9.0
 def plot_links(figure: Figure, request: FigureRequest) -> None:
     """Plot lines from each query (left) to each key (right), of one head or of the mean."""
     own = request.read()
-    count, head = len(own.heads), request.index("head", len(own.heads))
-    weights, which = weights_of(own).mean(0).numpy(), f"mean of {count} heads" if count > 1 else ""
-    if head is not None:
-        weights, which = weights_of(own)[head].numpy(), f"head {head + 1} of {count}"
+    which, weights = request.heads(own)[0]
     sides = [request.maps.queries(own).labels, request.maps.keys(own).labels]
     if max(map(len, sides)) > MAX_WORDS:
         raise UserError(
@@ -49,11 +45,11 @@ def plot_links(figure: Figure, request: FigureRequest) -> None:
             axes.text(x, y, word, ha=align, va="center", fontsize=_FONT, color=INK)
         name = "queries" if words is left else "keys"
         axes.text(x, -0.8, name, ha=align, va="center", fontsize=7.5, color=PALE)
-    pairs = [(i, j) for i, j in np.ndindex(*weights.shape) if weights[i, j] >= 0.004]
-    pairs.sort(key=lambda pair: weights[pair])
+    pairs = (weights >= 0.004).nonzero().tolist()
+    pairs.sort(key=lambda pair: float(weights[*pair]))
     lines = [((0.05, heights[0][i]), (_BETWEEN - 0.05, heights[1][j])) for i, j in pairs]
     style = {"colors": "#2971c6", "alpha": 0.75, "capstyle": "round"}
-    widths = [7 * float(weights[pair]) for pair in pairs]  # in points
+    widths = [7 * float(weights[*pair]) for pair in pairs]  # in points
     axes.add_collection(LineCollection(lines, linewidths=widths, **style))
     for number, line in enumerate(heading):
         y = 0.4 - top + 0.25 * number / _LINE

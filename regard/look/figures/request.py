@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from jaxtyping import Float
 from torch import Tensor
 
 from regard.errors import UserError
 from regard.layers.read import Kind
+from regard.look.arrays import MASKED
 from regard.look.maps import AttentionMap, SampleMaps
 from regard.look.sample import Image, Plane, Sound
 
@@ -55,6 +57,16 @@ class FigureRequest:
             raise UserError(f"layer must be one of {', '.join(map(str, layers))}, got {self.layer}")
         return maps[layers.index(self.layer)]
 
+    def heads(self, own: AttentionMap) -> list[tuple[str, Tensor]]:
+        """Return the named weights of the head; by default the mean of all heads, then each."""
+        weights, count = weights_of(own), len(own.heads)
+        head = self.index("head", count)
+        if head is not None:
+            return [(f"head {head + 1} of {count}", weights[head])]
+        if count == 1:
+            return [("", weights[0])]
+        return [(f"mean of {count} heads", average(weights)), *zip(own.heads, weights, strict=True)]
+
     def index(self, option: str, count: int) -> int | None:
         """Return the index, from 0, of the option "head" or "query"; None if it is not given."""
         number = getattr(self, option)
@@ -63,6 +75,16 @@ class FigureRequest:
         if not 1 <= number <= count:
             raise UserError(f"{option} must be between 1 and {count}, got {number}")
         return number - 1
+
+
+def average(weights: Float[Tensor, "head query key"]) -> Float[Tensor, "query key"]:
+    """Return the mean over heads, -0 where all of them mask a pair."""
+    return weights.mean(0).masked_fill(is_masked(weights).all(0), MASKED)
+
+
+def is_masked(weights: Tensor) -> Tensor:
+    """Return True for the recorded weights of masked pairs."""
+    return (weights == 0) & weights.signbit()
 
 
 def picture_of(maps: SampleMaps, kind: type[PictureT]) -> PictureT:

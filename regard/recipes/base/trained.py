@@ -227,7 +227,7 @@ class TrainedRun:
         except NoReadsError as error:
             hint = f"; {recipe.look_hint}" if recipe.look_hint else ""
             raise UserError(f"the model has no attention layers: {error}{hint}") from error
-        if not any(capture.recording.counts().values()):
+        if not len(capture.recording):
             raise UserError("no attention was recorded: the inputs have a single item each")
         rows = [(example, i) for example in examples for i in range(len(example.rows))]
         if len(rows) == len(capture):

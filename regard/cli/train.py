@@ -4,6 +4,7 @@ import importlib
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -19,7 +20,6 @@ from regard.settings.help import page, two_columns
 from regard.settings.options import apply_variants, parse, peek_option, wants_help
 from regard.settings.ranges import Seed, Threads
 from regard.settings.tree import apply_changes, collect_groups, to_plain
-from regard.settings.yaml_file import read_settings
 from regard.system.allocator import keep_freed_memory
 from regard.system.progress import report_slow
 from regard.system.verbosity import verbosity
@@ -125,3 +125,15 @@ def _train(folder: Path, run: Run, threads: int | None) -> int:
     program = "regard" if run.recipe in NAMES else f"python {sys.argv[0]}"
     print(f"\nThe run is in {folder}: try  {program} predict {folder} INPUT")
     return DONE
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Read a YAML file of settings. Raises UserError naming the file if it cannot be read."""
+    try:
+        # Loads text, lists and dicts only, and never guesses the type of a scalar.
+        settings = yaml.load(path.read_text(encoding="utf-8-sig"), yaml.BaseLoader)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: {' '.join(str(error).split())}") from error
+    if settings and not isinstance(settings, dict):
+        raise UserError(f"{path}: must hold settings by name, got {type(settings).__name__}")
+    return settings or {}

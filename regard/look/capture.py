@@ -50,7 +50,7 @@ class Capture(Sequence[SampleMaps]):
     def open(cls, path: str | Path) -> Self:
         """Open a .safetensors file written by `save`; needs no model.
 
-        Raises: UserError if it does not exist, is damaged or not a capture, or contains no reads.
+        Raises: UserError if it does not exist, is damaged or not a capture.
         """
         title, model, samples = open_capture(Path(path))
         return cls(lambda: samples, title=title, model=model)

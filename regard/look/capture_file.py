@@ -101,8 +101,6 @@ def open_capture(path: Path) -> tuple[str, str, list[SampleMaps]]:
         samples = [_sample_maps(path, entry) for entry in index.samples]
     except (KeyError, ValueError, SafetensorError) as error:  # msgspec's errors are ValueErrors
         raise UserError(f"{path} is damaged: {error}") from error
-    if not any(sample_maps.maps for sample_maps in samples):
-        raise UserError(f"{path} contains no reads: there is nothing to show")
     return index.title, index.model, samples
 
 

@@ -107,15 +107,18 @@ class _ReadHooks:
                 weights, vectors = _weights_of(inputs, self.dtype), None
                 if self.recorder is not None:
                     vectors = self.recorder.record(self.name, inputs, output)
+            facts = {
+                "kernel": selection.choose(read.kernel, inputs),
+                "mask": None if inputs.mask is None else repr(inputs.mask),
+                "bias": None if inputs.bias is None else " ".join(repr(inputs.bias).split()),
+                "autocast": None if autocast is None else str(autocast).removeprefix("torch."),
+            }
             call = Call(
                 segment=segment,
                 step=step,
                 weights=weights,
                 vectors=vectors,
-                kernel=selection.choose(read.kernel, inputs),
-                mask=None if inputs.mask is None else repr(inputs.mask),
-                bias=None if inputs.bias is None else " ".join(repr(inputs.bias).split()),
-                autocast=None if autocast is None else str(autocast).removeprefix("torch."),
+                facts={name: fact for name, fact in facts.items() if fact is not None},
                 first_key=first_key,
             )
         self.calls.append(call)
@@ -147,14 +150,12 @@ def _weights_of(inputs: AttentionInputs, dtype: torch.dtype) -> np.ndarray:
 @contextmanager
 def _random_states(states: Sequence[tuple[torch.Generator, Tensor]]) -> Iterator[None]:
     """Set the states of random number generators, and restore the previous states at the end."""
-    saved = [(generator, generator.get_state()) for generator, _ in states]
-    try:
+    devices = [generator.device for generator, _ in states if generator.device.type != "cpu"]
+    kind = devices[0].type if devices else "cuda"
+    with torch.random.fork_rng(devices, enabled=bool(states), device_type=kind):
         for generator, state in states:
             generator.set_state(state)
         yield
-    finally:
-        for generator, state in saved:
-            generator.set_state(state)
 
 
 def _reads_of(

@@ -205,7 +205,7 @@ def multiply_by_gradients(
             "there is no graph to differentiate: run the model with gradients inside the recording"
         )
     outputs = [call.output for call in graph_calls]
-    gradients = torch.autograd.grad(number.sum(), outputs, retain_graph=True, allow_unused=True)
+    gradients = torch.autograd.grad(number, outputs, retain_graph=True, allow_unused=True)
     if all(gradient is None for gradient in gradients):
         raise ValueError("the number does not depend on any read that was recorded")
     result = Recording({name: recording.roles[name] for name in recording.names})

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from regard.errors import UserError
-from regard.system.writing import write_atomically
 
 SUFFIXES = (".png", ".svg", ".pdf")
 """Formats of figures, by the suffix of the file."""
@@ -34,23 +33,11 @@ class Figure:
     def __init__(self, svg: str):
         self.svg = svg
 
-    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the SVG file and return its path. Raises: UserError as `check_path`."""
-        path = Path(path)
-        check_path(path, overwrite or is_own(path))
-        if path.suffix.lower() != ".svg":
-            raise UserError(
-                f"a figure is saved as .svg, got {path.name!r}; capture.plot(path) writes others"
-            )
-        write_atomically(path, self.svg, overwrite=True)
-        mark_own(path)
-        return path
-
     def _repr_svg_(self) -> str:
         return self.svg
 
     def __repr__(self) -> str:
-        return f"<figure of {len(self.svg):,} characters of SVG; .save(path) writes it>"
+        return f"<figure of {len(self.svg):,} characters of SVG; capture.plot(path) writes a file>"
 
 
 def check_path(path: Path, overwrite: bool, others: Sequence[str] = ()) -> None:

@@ -1,7 +1,7 @@
 """Recordings: attention weights by the name of the read, call by call.
 
 recording["core.decoder.0.cross.read"][12]          (batch, [head,] query, key) of its 13th call
-recording.calls["core.decoder.0.cross.read"][12]    kernel, mask and vectors of this call
+recording.calls["core.decoder.0.cross.read"][12]    facts and vectors of this call
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -28,12 +28,8 @@ class Call:
     """(batch, [head,] query, key). An array: a tensor could be one of inference or torch.func."""
     vectors: CallVectors | None = None
     """None if they were not recorded."""
-    kernel: str
-    mask: str | None
-    """repr of the mask of the read and its memory; None: every query may attend to every key."""
-    bias: str | None
-    autocast: str | None
-    """dtype of autocast, for the model and for these weights; None without autocast."""
+    facts: dict[str, str]
+    """Kernel; and, if there are any, mask, bias and the dtype of autocast."""
     first_key: int = 0
     """Position of the first key: the number of earlier ones that a sliding memory discarded; 0 if
     keys are not at consecutive positions."""

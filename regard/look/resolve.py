@@ -255,7 +255,6 @@ def _map(
     heads: tuple[str, ...] = ("",)
     if call.weights.ndim > 3:
         heads = tuple(f"head {number}" for number in range(1, call.weights.shape[-3] + 1))
-    facts = {name: getattr(call, name) for name in ("kernel", "mask", "bias", "autocast")}
     return AttentionMap(
         key=key,
         name=name,
@@ -265,7 +264,7 @@ def _map(
         queries=role.queries,
         keys=role.keys,
         heads=heads,
-        facts={fact: value for fact, value in facts.items() if value is not None},
+        facts=call.facts,
         head=head,
         vectors=None if vectors is None else lambda: vectors,
     )

@@ -37,7 +37,7 @@ from regard.trace import Trace
 MAX_BYTES = 1 << 30
 """Largest size in bytes of the vectors of a recording."""
 VECTORS = ("items", "source", "queries", "keys", "values", "scores", "outputs", "result")
-_WITHOUT_HEADS = ("items", "source", "result")
+_WITHOUT_HEADS = ("items", "result")
 _PER_QUERY = {"items", "queries", "scores", "outputs", "result"}
 _TOLERANCE = 2**-6
 """Relative deviation, that of bfloat16, up to which values are those projected from given items."""
@@ -129,12 +129,12 @@ class ReadVectors:
 
 @dataclass(eq=False, kw_only=True)
 class CallVectors:
-    """Vectors of one call of a read by the names of ReadVectors, each (batch, [head,] ...).
-
-    The source are the items that were projected to keys last, before this call.
-    """
+    """Vectors of one call of a read."""
 
     tensors: dict[str, Tensor]
+    """By the names of ReadVectors, each (batch, [head,] ...)."""
+    source: Tensor | None
+    """Items that were projected to keys last, before this call."""
     extends: bool
     """True if they were projected in the same step of a search: they extend the memory."""
     projections: Mapping[str, Tensor]
@@ -202,15 +202,14 @@ class VectorRecorder:
             "values": inputs.values,
             "scores": scores.expand(sizes_of(inputs)),
             "outputs": output,
-            "source": source,
         }
         # What a call has in common with the last one is stored once.
-        stored = {}
+        before = {} if last is None else last.tensors | {"source": last.source}
         for part, tensor in tensors.items():
-            if tensor is not None:
-                stored[part] = self._store(tensor, None if last is None else last.tensors.get(part))
+            tensors[part] = self._store(tensor, before.get(part))
         self._last[name] = CallVectors(
-            tensors=stored,
+            tensors=tensors,
+            source=None if source is None else self._store(source, before.get("source")),
             extends=position == self._trace.position,
             projections=self._projections.get(name, {}),
             formula=_formula(inputs, heads),
@@ -253,7 +252,11 @@ def read_vectors(
         if call is None:
             return None
         calls.append((call, row))
-        steps[i] = _of_row(call, row)
+        steps[i] = {}
+        for part, tensor in call.tensors.items():
+            steps[i][part] = _row_of(tensor, row, 2 if part in _WITHOUT_HEADS else 3)
+    if not calls:
+        return None
     last = steps[max(steps)]
     vectors = dict(last)
     for step in steps.values():
@@ -303,21 +306,13 @@ def _one_line(module: nn.Module) -> str:
     return " ".join(repr(module).split())
 
 
-def _of_row(call: CallVectors, row: int) -> dict[str, Tensor]:
-    """Return the vectors of a row of a call but the source, which may have other rows."""
-    parts = {}
-    for part, tensor in call.tensors.items():
-        if part != "source":
-            parts[part] = _row_of(tensor, row, 2 if part in _WITHOUT_HEADS else 3)
-    return parts
-
-
 def _source_of(calls: Sequence[tuple[CallVectors, int]], source_row: int) -> Tensor | None:
     """Return the items that keys are projected from: one of each step, or a row of a source."""
     extends = [call.extends for call, _ in calls]
     if all(extends):
-        return torch.cat([_row_of(call.tensors["source"], row, 2) for call, row in calls])
-    source = calls[0][0].tensors.get("source")
+        known = [(call.source, row) for call, row in calls if call.source is not None]
+        return torch.cat([_row_of(source, row, 2) for source, row in known])
+    source = calls[0][0].source
     if any(extends) or source is None or 1 < len(source) <= source_row:
         return None
     return _row_of(source, source_row, 2)

@@ -84,7 +84,6 @@ DAMAGES = {
     r"damaged: Expected `str`, got `null` - at `\$.title`": (
         lambda _, index: index.update(title=None)
     ),
-    "contains no reads": lambda _, index: index.update(samples=[]),
     "damaged: Invalid enum value 'os.system'": (
         lambda _, index: first_map(index).update(kind="os.system")
     ),

@@ -58,9 +58,8 @@ def test_a_call_has_its_kernel_masks_and_sizes(kernel):
     with record_weights(model) as maps:
         model(items_of())
     (call,) = maps.calls["heads.read"]
-    assert call.kernel == kernel
-    assert call.mask == "(causal() & padding([7, 4, 6]))"
-    assert (call.bias, call.autocast, call.weights.shape) == (None, None, (3, 5, 7, 7))
+    assert call.facts == {"kernel": kernel, "mask": "(causal() & padding([7, 4, 6]))"}
+    assert call.weights.shape == (3, 5, 7, 7)
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -70,9 +69,10 @@ def test_auto_is_recorded_as_the_selected_kernel(enabled):
         read(query, Memory(query, query))
         read(query[:, :1], Memory(query, query), bias=TensorBias(torch.randn(1, 3)))
     first, second = maps.calls[""]
-    assert first.kernel == "products"
-    assert second.bias == "TensorBias(1, 3)"
-    assert {first.autocast, second.autocast} == {"bfloat16" if enabled else None}
+    assert first.facts["kernel"] == "products"
+    assert second.facts["bias"] == "TensorBias(1, 3)"
+    autocast = {first.facts.get("autocast"), second.facts.get("autocast")}
+    assert autocast == {"bfloat16" if enabled else None}
 
 
 def test_weights_are_those_of_autocast():

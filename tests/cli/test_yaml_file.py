@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from regard.cli.main import main
+from regard.cli.train import read_settings
 from regard.errors import UserError
-from regard.settings.yaml_file import read_settings
 
 
 def test_file_is_read_as_on_the_command_line(

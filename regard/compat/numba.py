@@ -7,7 +7,6 @@ from numba import njit
 from numba.core import cgutils, sigutils
 from numba.core.caching import FunctionCache as FunctionCache
 from numba.core.caching import IndexDataCacheFile as IndexDataCacheFile
-from numba.core.caching import NullCache as NullCache
 from numba.core.ccallback import CFunc as CFunc
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
@@ -61,6 +60,6 @@ def build_c_function(function: Callable, signature: Any, options: dict[str, Any]
     return CFunc(function, signature, locals={}, options=options, pipeline_class=_EntryCompiler)
 
 
-def set_cache(compiled: Any, cache: FunctionCache | NullCache) -> None:
+def set_cache(compiled: Any, cache: FunctionCache) -> None:
     """Attach a cache to a function that is not compiled yet."""
     compiled._cache = cache

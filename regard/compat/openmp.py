@@ -10,8 +10,9 @@ from typing import Any
 
 
 @functools.cache
-def load_parallel() -> Callable[[Any, int, int], None] | None:
-    """Return a function that runs `function(argument)` on threads of torch's OpenMP.
+def load_parallel() -> Callable[[Any, Any, int, int], None] | None:
+    """Return a function (function, pointer, threads, 0) that runs `function(pointer)` on threads of
+    torch's OpenMP.
 
     None: torch was built with another OpenMP, or for another system.
     """
@@ -21,8 +22,4 @@ def load_parallel() -> Callable[[Any, int, int], None] | None:
         return None
     parallel.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
     parallel.restype = None
-
-    def run(function: Any, argument: int, threads: int) -> None:
-        parallel(ctypes.cast(function, ctypes.c_void_p), argument, threads, 0)
-
-    return run
+    return parallel

@@ -2,9 +2,8 @@
 
 A form is used only if it certainly describes the model: every module has exactly a class that is
 known here, without hooks and without replaced methods; the weights are dense finite float32 tensors
-on the CPU; every parameter is in the form. All other models need the torch engine. For a model that
-the caller made or changed, the form also gives the same logits for a few steps
-(regard.engines.interpret); for models that `regard.load` builds, the tests show this.
+on the CPU, of sizes that fit one another; every parameter is in the form. All other models need the
+torch engine. That a form gives the logits of its model is shown by the tests.
 
 Source: lattner2004 (lowering).
 """
@@ -22,7 +21,6 @@ from regard.attention.biases import Alibi, DistanceBias, RelativeBias
 from regard.attention.choices import Soft
 from regard.attention.scores import Dot, InnerProduct, ScaledDot
 from regard.compat.torch import has_global_hooks, has_hooks, is_compiled, parameters_of
-from regard.engines.interpret import probe
 from regard.layers import forms
 from regard.layers.blocks import DecoderBlock, EncoderBlock
 from regard.layers.dropout import Dropout
@@ -86,10 +84,9 @@ class UnsupportedModelError(ValueError):
     """Error for a model without a form; the message is a clause that begins with "it" or "its"."""
 
 
-def lower(model: Any, *, is_probed: bool = True) -> forms.TextForm:
+def lower(model: Any) -> forms.TextForm:
     """Return the form of an encoder-decoder or language model for text, with copies of its weights.
 
-    is_probed: compare the logits of the form with those of the model.
     Raises: UnsupportedModelError with the reason.
     """
     kind = type(model).__name__
@@ -108,13 +105,10 @@ def lower(model: Any, *, is_probed: bool = True) -> forms.TextForm:
         reason = next(_unsupported_features(form), None)
         if reason is not None:
             raise UnsupportedModelError(reason)
-        form = _freeze(form)
-        if is_probed:
-            probe(form, model)
+        return _freeze(form)
     except forms.NoFormError as error:
         name = names.get(error.module)
         raise UnsupportedModelError(f"its {name} {error}" if name else f"it {error}") from error
-    return form
 
 
 def parts_of(form: Any, kind: type[Part]) -> list[Part]:
@@ -156,6 +150,7 @@ def _unsupported_features(form: forms.TextForm) -> Iterator[str]:
         if block.window is not None and block.window < 1:
             yield "it has an empty window"
     yield from _differences(form)
+    yield from _misfits(form)
     order, activation = blocks[0].add_attention.order, blocks[0].feedforward.activation
     if order not in ("pre", "post"):
         yield f"its order of norms is {order}, not pre or post"
@@ -189,6 +184,43 @@ def _differences(form: forms.TextForm) -> Iterator[str]:
     for name, values in equal.items():
         if len(set(values)) > 1:
             yield f"its blocks have different {name}"
+
+
+def _misfits(form: forms.TextForm) -> Iterator[str]:
+    """Yield the sizes that do not fit the others, which compiled code does not check."""
+    inputs, output, positions = form.writer.inputs, form.writer.output, form.core.positions
+    width = inputs.weight.shape[1] if inputs.projection is None else len(inputs.projection)
+    sizes: list[tuple[Tensor | None, tuple[int, ...]]] = []
+    sizes.append((output.weight[:, 0], (len(inputs.weight),)))
+    for table in parts_of(form, forms.TableForm):
+        dim = width if table.projection is None else table.projection.shape[1]
+        sizes += [(table.weight[0], (dim,)), (table.projection, (width, dim))]
+    for attention in parts_of(form, forms.AttentionForm):
+        size, value_size = head_sizes(attention)
+        heads, key_heads, rotary = attention.num_heads, attention.key_heads, attention.rotary
+        sizes.append((attention.query.weight, (heads * size, width)))
+        sizes.append((attention.key.weight, (key_heads * size, width)))
+        sizes.append((attention.value.weight, (key_heads * value_size, width)))
+        sizes.append((attention.output.weight, (width, heads * value_size)))
+        if rotary is not None and 2 * len(rotary.rates) > size:
+            yield f"its rotary positions have {2 * len(rotary.rates)} numbers, its heads {size}"
+    for feedforward in parts_of(form, forms.FeedForwardForm):
+        hidden = len(feedforward.expand.weight)
+        sizes.append((feedforward.expand.weight, (hidden, width)))
+        sizes.append((feedforward.contract.weight, (width, hidden)))
+        if feedforward.gate is not None:
+            sizes.append((feedforward.gate.weight, (hidden, width)))
+    for linear in parts_of(form, forms.LinearForm):
+        sizes.append((linear.bias, (len(linear.weight),)))
+    for norm in parts_of(form, forms.NormForm):
+        sizes += [(norm.scale, (width,)), (norm.shift, (width,))]
+    if isinstance(positions, forms.LearnedForm):
+        sizes.append((positions.weight[0], (width,)))
+    elif positions is not None and positions.dim != width:
+        yield f"its positions have {positions.dim} numbers, its items {width}"
+    for weight, shape in sizes:
+        if weight is not None and weight.shape != shape:
+            yield f"it has weights of shape {tuple(weight.shape)} where {shape} is expected"
 
 
 def _unsupported_in_attention(attention: forms.AttentionForm) -> Iterator[str]:
@@ -242,11 +274,9 @@ def _unsupported_weight(weight: Tensor) -> str | None:
 
 def _check_parameters(form: forms.TextForm, model: nn.Module) -> None:
     """Raise NoFormError for a parameter that the form does not have."""
-    ids = set()
-    for leaf in forms.form_leaves(form):
-        ids.add(id(leaf))
-        if isinstance(leaf, DistanceBias):
-            ids |= {id(weight) for weight in leaf.parameters()}
+    ids = {id(weight) for weight in parts_of(form, Tensor)}
+    for bias in parts_of(form, DistanceBias):
+        ids |= {id(weight) for weight in bias.parameters()}
     for name, parameter in model.named_parameters():
         if id(parameter) not in ids:
             raise forms.NoFormError(model, f"has a parameter {name} that is not in its form")

@@ -23,7 +23,6 @@ def prepare(
     compute_type: str | None = None,
     threads: int = 1,
     workers: int | None = None,
-    is_probed: bool = True,
 ) -> Engine:
     """Return an engine for a trained model in eval mode.
 
@@ -34,7 +33,6 @@ def prepare(
           torch, with a warning if compiled usually supports models of this kind.
     threads:   total number of threads.
     workers:   number of batches decoded in parallel; one per thread by default.
-    is_probed: see `regard.engines.lowering.lower`.
     Raises: UserError if there is no such engine, or if it does not support this model or the
             compute type.
     """
@@ -48,7 +46,7 @@ def prepare(
         if (reason := dispatch.unsupported_reason()) is not None:
             raise UnsupportedModelError(f"it needs compiled code, but {reason}")
         with on_device(torch.device("cpu")):
-            form = lower(model, is_probed=is_probed)
+            form = lower(model)
             compiled = importlib.import_module("regard.engines.compiled.engine")
             return compiled.CompiledEngine(
                 form, compute_type=compute_type, workers=workers or threads

@@ -10,7 +10,7 @@ the weights, which it shares with the module. `module.form()` is valid only for 
 defines it: regard.engines.lowering checks the class of every module, and that it has no hooks.
 """
 
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -213,15 +213,6 @@ def blocks_of(blocks: nn.ModuleList) -> tuple[BlockForm, ...]:
     if len(list(blocks.children())) != len(blocks):
         raise NoFormError(blocks, "holds a block twice")
     return tuple(form_of(block, BlockForm) for block in blocks.children())
-
-
-def form_leaves(form: Any) -> list[Any]:
-    """Return the leaves of a nested form, in order."""
-    if is_dataclass(form):
-        return [leaf for field in fields(form) for leaf in form_leaves(getattr(form, field.name))]
-    if type(form) is tuple:
-        return [len(form), *(leaf for part in form for leaf in form_leaves(part))]
-    return [form]
 
 
 def _linear(module: Any) -> LinearForm:

@@ -33,7 +33,6 @@ from regard.compat.numba import (
     Dispatcher,
     FunctionCache,
     IndexDataCacheFile,
-    NullCache,
     build_c_function,
     build_function,
     dumps,
@@ -69,8 +68,11 @@ def compile_cached_c(function: Callable, signature: Any, *, stamp: str, **option
 def _attach_cache(compiled: Any, function: Callable, stamp: str) -> None:
     try:
         set_cache(compiled, _Cache(function, stamp))
-    except RuntimeError:  # no folder can be written to
-        set_cache(compiled, _NoCache())
+    except RuntimeError:  # as numba found no folder; without a cache every process compiles
+        _LOG.info(
+            "compiling for this process alone: no folder can be written to",
+            extra={"remedy": "set NUMBA_CACHE_DIR to a folder that can be written to"},
+        )
 
 
 class _Cache(FunctionCache):
@@ -104,17 +106,6 @@ class _Cache(FunctionCache):
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         return sig, codegen.magic_tuple(), self._key
-
-
-class _NoCache(NullCache):
-    """Cache of a function that every process recompiles."""
-
-    def load_overload(self, sig: Any, target_context: Any) -> None:
-        """Return None, upon which numba compiles the function."""
-        _LOG.info(
-            "compiling for this process alone: no folder can be written to",
-            extra={"remedy": "set NUMBA_CACHE_DIR to a folder that can be written to"},
-        )
 
 
 class _Files(IndexDataCacheFile):

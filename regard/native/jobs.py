@@ -4,27 +4,32 @@
         rows: int
         items: Address
 
-    AT = offsets(SumJob)                      job[AT.rows], job[AT.items] in compiled code
-    table = pack(SumJob(rows=3, items=x))
+    AT = offsets(SumJob)                           job[AT.rows], job[AT.items] in compiled code
+    run_job(tasks, SumJob(rows=3, items=x), 2)     on two threads
 
 A job is declared once, as a named tuple of typed fields; the table and the indices that the loops
 read follow from it. Threads that call a Python function wait for the interpreter lock; a compiled
 function of one pointer needs no Python. The first number of a table counts the tasks that were
 taken (`fetch_and_increment`).
+
+Compiled code runs without the interpreter lock, while other threads free and reuse memory. So no
+function here returns an address: a call is given the table itself, which ctypes keeps until the
+call returns, and the table keeps the tensors whose addresses it holds.
 """
 
+import ctypes
 import functools
 import struct
 from collections import namedtuple
 from collections.abc import Sequence
 from typing import Annotated, Any, get_type_hints
 
-import numpy as np
 from numba import carray, types
 from torch import Tensor
 
 from regard.compat.numba import VOID_POINTER
 from regard.native.compile import emit, intrinsic, jit_inline
+from regard.native.threads import run_on_threads
 
 COUNTER = 0
 """Index of the counter of tasks."""
@@ -52,21 +57,32 @@ def offsets(job: Any) -> Any:
     return namedtuple("Offsets", indices)(**indices)  # pyrefly: ignore[bad-class-definition]
 
 
-def pack(job: tuple) -> np.ndarray:
-    """Return the table of a job, whose tensors must outlive it."""
-    words = [0]
+def run_job(function: Any, job: tuple, most: int) -> None:
+    """Call a C function with the table of a job, on at most `most` of torch's threads."""
+    run_on_threads(function, _pack(job), most)
+
+
+def _pack(job: tuple) -> ctypes.Array:
+    """Return the table of a job, which owns its tensors."""
+    words, tensors = [0], []
     for value, (_, added) in zip(job, _fields(type(job)), strict=True):
         if isinstance(value, Tensor):
-            words.append(value.data_ptr())
+            tensor = value.resolve_neg()  # compiled code knows no bit that changes the sign
+            if not tensor.is_cpu:
+                raise ValueError(f"compiled code runs on the CPU, got a tensor on {tensor.device}")
+            tensors.append(tensor)
+            words.append(tensor.data_ptr())
             if added:
-                words.append(value.stride(0) if added == "stride" else value.numel())
+                words.append(tensor.stride(0) if added == "stride" else tensor.numel())
         elif isinstance(value, float):
             words.append(*struct.unpack("q", struct.pack("d", value)))
         elif isinstance(added, int):
             words += value
         else:
             words += [value or 0, 0] if added else [value or 0]
-    return np.array(words, np.int64)
+    table = (ctypes.c_int64 * len(words))(*words)
+    table.tensors = tensors  # pyrefly: ignore[missing-attribute]
+    return table
 
 
 @functools.cache

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from regard.native.bits import round_to_bfloat16, scale_by_power_of_two, widen_bfloat16
 from regard.native.compile import jit, jit_in_order, jit_worker
-from regard.native.jobs import COUNTER, Address, array_at, fetch_and_increment, offsets, pack
-from regard.native.threads import run_on_threads
+from regard.native.jobs import COUNTER, Address, array_at, fetch_and_increment, offsets, run_job
 
 
 class SoftmaxJob(NamedTuple):
@@ -68,7 +67,7 @@ def _run(tasks, scores: Tensor, *others: Tensor) -> None:
     columns = scores.shape[-1]
     task_size = max(1, _TASK_SIZE // columns) * columns
     job = SoftmaxJob(scores.numel(), columns, task_size, scores, *others)
-    run_on_threads(tasks(scores.dtype), pack(job), 1 + scores.numel() // _MIN_WORK_PER_THREAD)
+    run_job(tasks(scores.dtype), job, 1 + scores.numel() // _MIN_WORK_PER_THREAD)
 
 
 @jit

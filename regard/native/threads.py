@@ -7,29 +7,27 @@ calls.
 
 import functools
 import os
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from ctypes import Array
 from typing import Any
 
-import numpy as np
 import torch
 
 from regard.compat.openmp import load_parallel
 
 
-def run_on_threads(function: Any, table: np.ndarray, most: int) -> None:
-    """Call a C function with the address of a job's table, on at most `most` of torch's threads."""
-    address, threads = table.ctypes.data, min(torch.get_num_threads(), most)
-    parallel = load_parallel()
+def run_on_threads(function: Any, table: Array, most: int) -> None:
+    """Call a C function with a pointer to a table, on at most `most` of torch's threads."""
+    threads, parallel = min(torch.get_num_threads(), most), load_parallel()
     if threads == 1:
-        function(address)
+        function(table)
     elif parallel is not None:
-        parallel(function, address, threads)
+        parallel(function, table, threads, 0)
     else:
         pool = _thread_pool(os.getpid(), threads - 1)
-        futures = [pool.submit(function, address) for _ in range(threads - 1)]
-        function(address)
-        for future in futures:
-            future.result()
+        futures = [pool.submit(function, table) for _ in range(threads - 1)]
+        function(table)
+        wait(futures)
 
 
 @functools.cache

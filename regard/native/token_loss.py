@@ -16,9 +16,8 @@ from torch import Tensor
 
 from regard.native.bits import maximum
 from regard.native.compile import jit, jit_worker
-from regard.native.jobs import COUNTER, Address, array_at, fetch_and_increment, offsets, pack
+from regard.native.jobs import COUNTER, Address, array_at, fetch_and_increment, offsets, run_job
 from regard.native.rows import add_to, exponentiate, row_reader, row_writer
-from regard.native.threads import run_on_threads
 
 
 class ExponentiateJob(NamedTuple):
@@ -50,7 +49,7 @@ def exponentiate_rows(scores: Tensor) -> tuple[Tensor, Tensor]:
     rows, columns = scores.shape
     stats = torch.empty(2, rows, 1, dtype=torch.float32)
     job = ExponentiateJob(rows, columns, scores, stats)
-    run_on_threads(_exponentiate_tasks(scores.dtype), pack(job), 1 + rows // _ROWS_PER_TASK)
+    run_job(_exponentiate_tasks(scores.dtype), job, 1 + rows // _ROWS_PER_TASK)
     highest, total = stats
     return highest, total
 
@@ -59,7 +58,7 @@ def accumulate(total: Tensor, part: Tensor) -> None:
     """Add `part` to `total`, both contiguous, without torch's float32 copy of a bfloat16 part."""
     job = AccumulateJob(total.numel(), total, part)
     most = 1 + total.numel() // _ELEMENTS_PER_TASK
-    run_on_threads(_accumulate_tasks(part.dtype), pack(job), most)
+    run_job(_accumulate_tasks(part.dtype), job, most)
 
 
 @jit

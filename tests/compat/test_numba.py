@@ -5,6 +5,7 @@ import ctypes
 import numba
 from llvmlite import ir
 from numba import types
+from numba.core.caching import NullCache
 from numba.extending import intrinsic
 
 from regard.compat import numba as compat
@@ -37,7 +38,7 @@ def test_a_c_function_is_compiled_by_its_method_compile():
     function = compat.build_c_function(
         add_two, types.void(types.CPointer(types.int64)), {"nogil": True}
     )
-    compat.set_cache(function, compat.NullCache())
+    compat.set_cache(function, NullCache())
     function.compile()
     function.ctypes(counter)
     assert counter[0] == 2
@@ -46,7 +47,7 @@ def test_a_c_function_is_compiled_by_its_method_compile():
 def test_the_cache_is_read_before_anything_is_compiled():
     signatures = []
 
-    class Cache(compat.NullCache):
+    class Cache(NullCache):
         def load_overload(self, sig, target_context):
             signatures.append(sig)
 

@@ -20,6 +20,6 @@ def test_each_thread_calls_the_function_with_its_argument():
             arguments.append(argument)
             threads.add(threading.get_ident())
 
-    run(function, 1234, 2)
+    run(function, 1234, 2, 0)
     assert arguments == [1234, 1234]
     assert len(threads) == 2

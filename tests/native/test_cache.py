@@ -119,8 +119,8 @@ def test_compilation_without_cache_folder_is_logged(monkeypatch, caplog) -> None
         raise RuntimeError("cannot cache function: no locator available")
 
     monkeypatch.setattr(compiled_cache, "_Cache", no_folder)
-    function = compiled_cache.compile_cached(lambda x: x + 1, stamp="one")
     with caplog.at_level(logging.INFO, compiled_cache.__name__):
+        function = compiled_cache.compile_cached(lambda x: x + 1, stamp="one")
         assert function(1) == 2
         assert function(2) == 3
     assert [record.getMessage() for record in caplog.records] == [

@@ -238,7 +238,7 @@ def test_a_copy_of_a_frozen_run_owns_the_module_that_answers(run) -> None:
 
 
 def test_patched_class_is_refused(folder, monkeypatch) -> None:
-    """A loaded run is not probed: functions of its classes are compared with their modules."""
+    """Functions of classes are compared with the modules that define them."""
     monkeypatch.setattr(compiled, "is_optimized_cpu", lambda: True)
     monkeypatch.setattr(MultiHead, "forward", lambda self, *inputs, **masks: inputs[0])
     with pytest.warns(UserWarning, match="a replaced method forward of MultiHead"):

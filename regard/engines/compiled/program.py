@@ -11,6 +11,7 @@ import math
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from regard.attention.biases import DistanceBias
 from regard.attention.scores import InnerProduct
@@ -90,19 +91,25 @@ class PackedTransformer:
         self.widest_hidden = hidden if core.decoder[0].feedforward.gate is None else 2 * hidden
 
     def _sizes(self, core: forms.TransformerForm, vocab: int) -> np.ndarray:
-        block, sizes = core.decoder[0], np.zeros(layout.SIZES, np.int64)
-        sizes[layout.ENCODERS], sizes[layout.DECODERS] = len(core.encoder), len(core.decoder)
-        sizes[layout.WIDTH], sizes[layout.VOCAB] = self.width, vocab
-        sizes[layout.HEADS], sizes[layout.KEY_HEADS] = self.heads.count, self.key_heads.count
-        sizes[layout.SIZE] = self.heads.padded_size
-        sizes[layout.VALUE_SIZE] = self.value_heads.padded_size
-        sizes[layout.IS_PRE_NORM] = block.add_attention.order == "pre"
-        sizes[layout.IS_RMS] = block.add_attention.norm.is_rms
-        sizes[layout.ACTIVATION] = _ACTIVATIONS[block.feedforward.activation]
-        sizes[layout.IS_GATED] = block.feedforward.gate is not None
-        sizes[layout.WINDOW] = block.window or 0
-        sizes[layout.FLOAT_CODE] = multiplier[FLOAT32]()
-        return sizes
+        block = core.decoder[0]
+        sizes = {
+            layout.ENCODERS: len(core.encoder),
+            layout.DECODERS: len(core.decoder),
+            layout.WIDTH: self.width,
+            layout.HEADS: self.heads.count,
+            layout.KEY_HEADS: self.key_heads.count,
+            layout.SIZE: self.heads.padded_size,
+            layout.VALUE_SIZE: self.value_heads.padded_size,
+            layout.VOCAB: vocab,
+            layout.IS_PRE_NORM: block.add_attention.order == "pre",
+            layout.IS_RMS: block.add_attention.norm.is_rms,
+            layout.ACTIVATION: _ACTIVATIONS[block.feedforward.activation],
+            layout.IS_GATED: block.feedforward.gate is not None,
+            layout.WINDOW: block.window or 0,
+            layout.FLOAT_CODE: multiplier[FLOAT32](),
+            layout.OVERFLOW: 0,
+        }
+        return np.array([sizes[index] for index in range(layout.SIZES)], np.int64)
 
     def positional_encodings(self, count: int) -> np.ndarray:
         """Return the encodings of the first `count` positions; all of them if they are learned."""
@@ -255,13 +262,10 @@ def _pad_heads(linear: forms.LinearForm, heads: Heads, scale: float = 1.0) -> tu
 
 def _pad_to_panels(linear: forms.LinearForm) -> tuple[Tensor, Tensor]:
     """Return weights and biases with zeros after the last output, up to a whole panel."""
-    outputs, inputs = linear.weight.shape
-    weight = linear.weight.new_zeros(round_up_to_panel(outputs), inputs)
-    bias = weight.new_zeros(len(weight))
-    weight[:outputs] = linear.weight.detach()
-    if linear.bias is not None:
-        bias[:outputs] = linear.bias.detach()
-    return weight, bias
+    outputs = len(linear.weight)
+    after = round_up_to_panel(outputs) - outputs
+    bias = linear.weight.new_zeros(outputs) if linear.bias is None else linear.bias
+    return functional.pad(linear.weight, (0, 0, 0, after)), functional.pad(bias, (0, after))
 
 
 def _pair_halves(

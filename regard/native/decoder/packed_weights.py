@@ -17,12 +17,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from regard.native.decoder import matmul, tiles
-from regard.native.decoder.tiles import BFLOAT16, FLOAT32, INT8, PANEL
+from regard.native.decoder.tiles import PANEL
 from regard.native.processor import LANES
 
-KINDS = {"float32": FLOAT32, "bfloat16": BFLOAT16, "int8": INT8}
+KINDS = {"float32": tiles.FLOAT32, "bfloat16": tiles.BFLOAT16, "int8": tiles.INT8}
 """Storage formats of the weights by compute type."""
 _LINE = 64
 
@@ -54,9 +55,8 @@ class Heads(NamedTuple):
     def pad_outputs(self, weight: Tensor) -> Tensor:
         """Pad (heads * size, ...) to (heads * padded_size, ...)."""
         heads = weight.unflatten(0, (self.count, self.size))
-        padded = heads.new_zeros(self.count, self.padded_size, *heads.shape[2:])
-        padded[:, : self.size] = heads
-        return padded.flatten(0, 1)
+        after = [0, 0] * (heads.dim() - 2) + [0, self.padded_size - self.size]
+        return functional.pad(heads, after).flatten(0, 1)
 
     def pad_inputs(self, weight: Tensor) -> Tensor:
         """Pad (..., heads * size) to (..., heads * padded_size)."""
@@ -104,30 +104,17 @@ class ProductTable:
         entry = [0] * matmul.FIELDS
         entry[matmul.KIND], entry[matmul.CODE] = self.kind, matmul.multiplier[self.kind]()
         entry[matmul.DEPTH], entry[matmul.OUT], entry[matmul.PANELS] = inputs, outputs, panels
-        entry[matmul.BIAS] = self._add_array(biases)
-        match self.kind:
-            case tiles.FLOAT32:
-                entry[matmul.WEIGHTS] = self._add_array(_panels(padded))
-            case tiles.PAIRS:
-                entry[matmul.WEIGHTS] = self._add_array(_pairs(padded))
-            case tiles.HALVES:
-                entry[matmul.WEIGHTS] = self._add_array(_halves(_panels(padded)))
-            case _:
-                codes, scales, sums = _bytes(padded)
-                entry[matmul.WEIGHTS] = self._add_array(codes)
-                entry[matmul.SCALES] = self._add_array(scales)
-                entry[matmul.SUMS] = self._add_array(sums)
+        columns = matmul.BIAS, matmul.WEIGHTS, matmul.SCALES, matmul.SUMS
+        for column, array in zip(columns, (biases, *_PACK[self.kind](padded)), strict=False):
+            self.arrays.append(array)
+            entry[column] = len(self.arrays)
         self.rows.append(entry)
         self.widest, self.deepest = max(self.widest, panels * PANEL), max(self.deepest, inputs)
 
-    def _add_array(self, array: np.ndarray) -> int:
-        self.arrays.append(array)
-        return len(self.arrays)
 
-
-def _panels(weight: np.ndarray) -> np.ndarray:
+def _panels(weight: np.ndarray) -> tuple[np.ndarray]:
     """Reshape (out, in) to (panels, in, PANEL)."""
-    return weight.reshape(-1, PANEL, weight.shape[1]).transpose(0, 2, 1)
+    return (weight.reshape(-1, PANEL, weight.shape[1]).transpose(0, 2, 1),)
 
 
 def _bfloat16_bits(numbers: np.ndarray) -> np.ndarray:
@@ -135,18 +122,18 @@ def _bfloat16_bits(numbers: np.ndarray) -> np.ndarray:
     return rounded.view(torch.int16).numpy().view(np.uint16)
 
 
-def _pairs(weight: np.ndarray) -> np.ndarray:
+def _pairs(weight: np.ndarray) -> tuple[np.ndarray]:
     """Return (out, in) as bfloat16 in panels, two numbers of a column next to each other."""
     outputs, inputs = weight.shape
     padded = np.zeros((outputs, -(-inputs // 2) * 2), np.uint16)
     padded[:, :inputs] = _bfloat16_bits(weight)
-    return padded.reshape(-1, PANEL, padded.shape[1] // 2, 2).transpose(0, 2, 1, 3)
+    return (padded.reshape(-1, PANEL, padded.shape[1] // 2, 2).transpose(0, 2, 1, 3),)
 
 
-def _halves(panels: np.ndarray) -> np.ndarray:
-    """Return panels as bfloat16, two columns in a word."""
-    words = _bfloat16_bits(panels).astype(np.uint32)
-    return words[..., :LANES] | (words[..., LANES:] << 16)
+def _halves(weight: np.ndarray) -> tuple[np.ndarray]:
+    """Return (out, in) as bfloat16 in panels, two columns in a word."""
+    words = _bfloat16_bits(*_panels(weight)).astype(np.uint32)
+    return (words[..., :LANES] | (words[..., LANES:] << 16),)
 
 
 def _bytes(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -158,3 +145,7 @@ def _bytes(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     padded[:, :inputs] = np.rint(weight * inverse[:, None]).astype(np.int8)
     codes = padded.reshape(-1, PANEL, padded.shape[1] // 4, 4).transpose(0, 2, 1, 3)
     return codes, scales.astype(np.float32), (128 * padded.sum(1, dtype=np.int32)).astype(np.int32)
+
+
+_PACK = {tiles.FLOAT32: _panels, tiles.PAIRS: _pairs, tiles.HALVES: _halves, tiles.INT8: _bytes}
+"""For each kind, the function that returns its arrays: weights and, for bytes, scales and sums."""

@@ -25,9 +25,8 @@ from torch import Tensor
 
 from regard.native.bits import widen_bfloat16
 from regard.native.compile import jit, jit_inline, jit_worker
-from regard.native.jobs import COUNTER, Address, array_at, fetch_and_increment, offsets, pack
+from regard.native.jobs import COUNTER, Address, array_at, fetch_and_increment, offsets, run_job
 from regard.native.rows import row_reader, row_writer
-from regard.native.threads import run_on_threads
 
 _ELEMENTS_PER_TASK = 1 << 14
 """Approximate number of elements of a task."""
@@ -116,7 +115,7 @@ def _run(function, like: Tensor, seed: int, threshold: int, **others: Any) -> No
     dim = like.shape[-1]
     job = DropoutJob(like.numel() // dim, dim, _rows_per_task(like), seed, threshold, **others)
     most = min(1 + like.numel() // _MIN_WORK_PER_THREAD, _num_tasks(like))
-    run_on_threads(function, pack(job), most)
+    run_job(function, job, most)
 
 
 @jit_inline

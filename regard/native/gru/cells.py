@@ -29,10 +29,9 @@ from regard.native.jobs import (
     array_at,
     fetch_and_increment,
     offsets,
-    pack,
+    run_job,
 )
 from regard.native.rows import add_to, row_reader, row_writer
-from regard.native.threads import run_on_threads
 
 _ELEMENTS_PER_TASK = 1 << 12
 """Number of state elements per task."""
@@ -93,7 +92,7 @@ def _run(function: Any, state: Tensor, *, time: int = 0, **others: Any) -> None:
 def run_rows(function: Any, job: Any, size: int, min_work: int) -> None:
     """Run the tasks of a job of rows on as many threads as pay off for this size."""
     if job.rows:
-        run_on_threads(function, pack(job), min(1 + size // min_work, job.rows))
+        run_job(function, job, min(1 + size // min_work, job.rows))
 
 
 @jit_inline

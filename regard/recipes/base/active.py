@@ -71,7 +71,6 @@ class ActiveModel:
             compute_type=choice[1],
             workers=choice[2],
             threads=torch.get_num_threads(),
-            is_probed=not self.is_owned,
         )
         self._model, self._choice = model, choice
 

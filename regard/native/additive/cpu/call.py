@@ -17,8 +17,7 @@ from regard.native.additive.cpu.forward import forward_tasks
 from regard.native.additive.cpu.jobs import AdditiveJob
 from regard.native.additive.cpu.loops import ROWS, constants
 from regard.native.additive.cpu.steps import backward_steps, forward_steps
-from regard.native.jobs import pack
-from regard.native.threads import run_on_threads
+from regard.native.jobs import run_job
 from regard.ops.additive import is_step
 
 _DIRECT_COST = 5
@@ -124,7 +123,7 @@ def _run(
     sizes = *query.shape, *keys.shape[1:3], values.shape[3]
     fields = (step, parts, *sizes, threads, memory is exps, strides, *arrays, _CONSTANTS[dtype])
     job = AdditiveJob(*fields, *flat, *results)  # pyrefly: ignore[bad-argument-count, bad-argument-type]
-    run_on_threads(tasks, pack(job), threads)
+    run_job(tasks, job, threads)
 
 
 def _bias_gradient_slots(bias: Tensor | None, need: bool, query: Tensor, threads: int) -> Tensor:

@@ -60,6 +60,6 @@ def build_c_function(function: Callable, signature: Any, options: dict[str, Any]
     return CFunc(function, signature, locals={}, options=options, pipeline_class=_EntryCompiler)
 
 
-def set_cache(compiled: Any, cache: FunctionCache) -> None:
+def set_cache(compiled: Any, cache: Any) -> None:
     """Attach a cache to a function that is not compiled yet."""
     compiled._cache = cache

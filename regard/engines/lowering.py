@@ -202,6 +202,9 @@ def _misfits(form: forms.TextForm) -> Iterator[str]:
         sizes.append((attention.key.weight, (key_heads * size, width)))
         sizes.append((attention.value.weight, (key_heads * value_size, width)))
         sizes.append((attention.output.weight, (width, heads * value_size)))
+        bias, distance = attention.read.bias, torch.zeros(1, 1, dtype=torch.int64)
+        if bias is not None and len(bias.at(distance, torch.float32)) not in (1, heads):
+            yield "its positional bias has another number of heads"
         if rotary is not None and 2 * len(rotary.rates) > size:
             yield f"its rotary positions have {2 * len(rotary.rates)} numbers, its heads {size}"
     for feedforward in parts_of(form, forms.FeedForwardForm):

@@ -234,7 +234,7 @@ EDITS: dict[str, tuple[Change, bool]] = {
     "a positional bias of cross-attention": (put("core.decoder.1.cross.read", "bias",
         lambda: Alibi(2)), False),
     "a positional bias for other heads": (lambda model: set_self_attention_bias(model, Alibi(3)),
-        True),
+        False),
     "sines of another size": (put("core", "positions", lambda: Sinusoidal(14)), False),
     "learned positions of another size": (put("core", "positions", lambda: Learned(30, 13)), False),
     "outputs that are sets": (put("core", "in_order", False), False),

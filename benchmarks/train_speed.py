@@ -37,7 +37,7 @@ from torch.nn import functional
 
 from regard.attention.masks import Padded, Unpadded
 from regard.data.batches import EncodedPairs, PairBatch, TokenBatches, count_target_tokens
-from regard.data.config import TokenizerConfig
+from regard.data.config import PairTokenizerConfig
 from regard.data.tokenizer import train_tokenizers
 from regard.layers.positions.config import LearnedConfig, NoPositionsConfig
 from regard.models.build import build, build_classifier, build_language_model
@@ -137,7 +137,7 @@ def read_batches(folder: Path, vocab: int) -> list[PairBatch]:
             folder / f"train.lc.norm.tok.{language}.gz", "rt", encoding="utf-8", newline="\n"
         ) as file:
             sides.append([line.strip() for line in file])
-    source, target = train_tokenizers(sides[0], sides[1], TokenizerConfig(vocab_size=vocab))
+    source, target = train_tokenizers(sides[0], sides[1], PairTokenizerConfig(vocab_size=vocab))
     encoded = EncodedPairs.from_sequences(
         source.encode_batch(sides[0]), target.encode_batch(sides[1])
     )

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.attention.masks import Padded
 from regard.data.batches import EncodedPairs, PairBatch, TokenBatches
-from regard.data.config import TokenizerConfig
+from regard.data.config import PairTokenizerConfig
 from regard.data.text.windows import WindowBatch, WindowBatches
 from regard.data.tokenizer import EOS, Tokenizer, train_tokenizers
 
@@ -94,7 +94,7 @@ def _pairs_and_tokenizers(folder: Path) -> tuple[list[list[str]], tuple[Tokenize
         _lines(folder / "multi30k" / f"train.lc.norm.tok.{language}.gz")
         for language in ("en", "de")
     ]
-    source, target = train_tokenizers(sides[0], sides[1], TokenizerConfig(vocab_size=VOCAB))
+    source, target = train_tokenizers(sides[0], sides[1], PairTokenizerConfig(vocab_size=VOCAB))
     return sides, (source, target)
 
 

@@ -12,9 +12,8 @@ from regard.cli.notices import announce_compiling, print_notice
 from regard.errors import DONE, INTERRUPTED, UserError
 from regard.recipes.base.run import Run
 from regard.recipes.metrics.report import score_table
-from regard.recipes.presets import apply_preset
 from regard.recipes.registry import NAMES, RECIPES, get_entry
-from regard.recipes.run_folder import check_run_folder, read_init, read_run
+from regard.recipes.run_folder import check_run_folder, initial_settings, read_run
 from regard.settings.declare import settings
 from regard.settings.help import page, two_columns
 from regard.settings.options import apply_variants, parse, peek_option, wants_help
@@ -69,13 +68,7 @@ def run(argv: list[str]) -> int:
     if argv and not argv[0].startswith("-"):
         recipe, *words = argv
         entry = get_entry(recipe)
-        config, start = entry.config(), None
-        if init is not None and preset is not None:
-            raise UserError("--init has the settings of that run: leave out --preset")
-        if init is not None:
-            start, config = read_init(Path(init), recipe)
-        if preset is not None:
-            config = apply_preset(preset, recipe, config)
+        config, start = initial_settings(entry, init, preset)
     else:
         folder, words = peek_option(argv, "run"), argv
         if folder is None:

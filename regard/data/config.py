@@ -234,14 +234,20 @@ class TokenizerConfig:
     """Kind of tokens. bpe: learned subwords; word: split at white space; char: characters."""
     vocab_size: Annotated[int, Range(5, 1_000_000)] = 8000
     """Maximum size of a vocabulary, including the 4 special tokens."""
-    joint: bool = True
-    """Learn one vocabulary from both sides (required for shared embeddings), not one for each."""
     lowercase: bool = False
     """Lowercase all texts."""
     normalize: Literal["nfc", "nfkc", "none"] = "nfc"
     """Unicode normalization of all texts; nfkc also folds characters such as full-width letters."""
     min_count: Count = 1
     """Minimum count in the training texts of a word (kind word) or character (char, bpe)."""
+
+
+@settings
+class PairTokenizerConfig(TokenizerConfig):
+    """Settings of the tokenizers of text pairs."""
+
+    joint: bool = True
+    """Learn one vocabulary from both sides (required for shared embeddings), not one for each."""
 
 
 @settings

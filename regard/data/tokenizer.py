@@ -22,7 +22,7 @@ import msgspec
 import tokenizers
 from tokenizers import Regex, models, normalizers, pre_tokenizers, trainers
 
-from regard.data.config import TokenizerConfig
+from regard.data.config import PairTokenizerConfig, TokenizerConfig
 from regard.errors import UserError
 from regard.system.files import read_json
 
@@ -191,7 +191,11 @@ class Tokenizer:
 
 
 def train_tokenizers(
-    sources: Sequence[str], targets: Sequence[str], config: TokenizerConfig, *, origin: str = "text"
+    sources: Sequence[str],
+    targets: Sequence[str],
+    config: PairTokenizerConfig,
+    *,
+    origin: str = "text",
 ) -> tuple[Tokenizer, Tokenizer]:
     """Train the tokenizers of the source and target side; one for both if `config.joint`."""
     if config.joint:

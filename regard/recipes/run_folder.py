@@ -23,6 +23,7 @@ from typing import Any, Literal
 from regard.errors import UserError
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.run import ARTIFACTS, Init, Run, Source, data_paths, training_fingerprint
+from regard.recipes.presets import apply_preset
 from regard.recipes.registry import RECIPES, get_entry
 from regard.settings.options import option_name
 from regard.settings.tree import apply_changes, find_differences, to_plain
@@ -30,7 +31,7 @@ from regard.system.files import check_file, hash_file, read_json
 from regard.system.lock import lock_folder
 from regard.system.writing import write_atomically
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 """Version of run.json; folders of another version are refused."""
 _FILE, _REPORT, _WEIGHTS = "run.json", "report.json", "model.safetensors"
 _UNFINISHED, _CHECKPOINT = ".artifacts.new", "checkpoints/step-*[0-9]/state.json"
@@ -71,19 +72,34 @@ def read_run(folder: str | Path, own: Entry | None = None, *, is_start: bool = F
     return dataclasses.replace(run, config=config, own=own)
 
 
-def read_init(folder: Path, recipe: str, own: Entry | None = None) -> tuple[Init, Any]:
-    """Return the reference to a trained run, and its settings as defaults, but data and training.
+def initial_settings(
+    entry: Entry, init: str | Path | None, preset: str | None
+) -> tuple[Any, Init | None]:
+    """Return the default settings of a run, and the reference to the run that it starts from.
+
+    They are those of the run `init`, if it is given, or of the preset.
+    """
+    if init is not None and preset is not None:
+        raise UserError("--init has the settings of that run: leave out --preset")
+    if init is not None:
+        return read_init(Path(init), entry)
+    config = entry.config()
+    return config if preset is None else apply_preset(preset, entry.name, config), None
+
+
+def read_init(folder: Path, entry: Entry) -> tuple[Any, Init]:
+    """Return the settings of a trained run, but data and training, as defaults, and its reference.
 
     Raises: UserError if the run is of another recipe, or has no parameters.
     """
-    before = read_run(folder, own, is_start=True)
-    entry = own or get_entry(recipe)
+    before = read_run(folder, entry, is_start=True)
     is_derived = False  # from the recipe of that run, with the same settings
     if not isinstance(entry.recipe, str) and entry.config is type(before.config):
         theirs = get_entry(before.own or before.recipe).load_class()
         is_derived = issubclass(entry.load_class(), theirs)
-    if before.recipe != recipe and not is_derived:
-        raise UserError(f"--init {folder}: is a run of {before.recipe}, expected a run of {recipe}")
+    if before.recipe != entry.name and not is_derived:
+        names = f"a run of {before.recipe}, expected a run of {entry.name}"
+        raise UserError(f"--init {folder}: is {names}")
     path = folder / _WEIGHTS
     check_file(path)
     default, data = type(before.config)(), before.config.data
@@ -95,7 +111,7 @@ def read_init(folder: Path, recipe: str, own: Entry | None = None) -> tuple[Init
     config = dataclasses.replace(
         before.config, data=dataclasses.replace(data, **files), train=default.train
     )
-    return Init(folder=str(folder.absolute()), weights=hash_file(path)), config
+    return config, Init(folder=str(folder.absolute()), weights=hash_file(path))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

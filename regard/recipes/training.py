@@ -4,9 +4,9 @@ The files of a run are listed in regard.recipes.run_folder. Everything specific 
 its class (regard.recipes.base.recipe.Recipe).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
-from dataclasses import is_dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,9 +20,8 @@ from regard.recipes.base.run import ARTIFACTS, Run, data_paths, training_fingerp
 from regard.recipes.base.trained import TrainedRun
 from regard.recipes.initial import check_init, copy_parameters
 from regard.recipes.load import create_recipe, load
-from regard.recipes.presets import apply_preset
 from regard.recipes.registry import get_entry
-from regard.recipes.run_folder import RunFolder, open_run_folder, read_init
+from regard.recipes.run_folder import RunFolder, initial_settings, open_run_folder
 from regard.settings.declare import field_kinds
 from regard.settings.declare import settings as settings_class
 from regard.settings.ranges import Seed, Threads
@@ -86,18 +85,12 @@ def train(
               saved, if training is interrupted.
     """
     _Arguments(seed=seed, threads=threads)
-    entry, start = get_entry(recipe), None
+    entry = get_entry(recipe)
     own = None if isinstance(recipe, str) else entry
-    config = entry.config()
+    config, start = initial_settings(entry, init, preset)
     if unknown := settings.keys() - field_kinds(type(config)).keys():
         raise TypeError(f"train has no argument {min(unknown)!r} with recipe {entry.name}")
-    if init is not None:
-        if preset is not None:
-            raise UserError("init starts from the settings of another run: leave out preset")
-        start, config = read_init(Path(init), entry.name, own)
-    if preset is not None:
-        config = apply_preset(preset, entry.name, config)
-    config = apply_changes(config, _to_settings(settings), called=str)
+    config = apply_changes(config, settings, called=str)
     run = Run(recipe=entry.name, seed=seed, config=config, init=start, own=own)
     notify = _discard if quiet else notify
     threads_before = torch.get_num_threads()
@@ -110,16 +103,6 @@ def train(
     if result.is_interrupted:
         raise KeyboardInterrupt
     return load(folder, recipe=recipe, device=config.train.device, notify=notify)
-
-
-def _to_settings(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _to_settings(below) for name, below in value.items()}
-    if isinstance(value, list | tuple):
-        return [_to_settings(below) for below in value]
-    if isinstance(value, Path):
-        return str(value)
-    return to_plain(value) if is_dataclass(value) else value
 
 
 def train_run(

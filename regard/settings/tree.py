@@ -112,8 +112,10 @@ def apply_changes(
         if name not in known:
             raise UserError(f"{called(at)} is not a setting")
         now, variants, given = getattr(config, name), known[name].variants, value
+        if dataclasses.is_dataclass(given):
+            given = ({"name": given.name} if variants else {}) | to_plain(given)
         if variants:
-            given = dict(value) if isinstance(value, Mapping) else {"name": value}
+            given = dict(given) if isinstance(given, Mapping) else {"name": given}
             variant = given.pop("name", now.name)
             if variant not in tuple(variants):
                 names = join_choices(variants)

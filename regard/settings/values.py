@@ -124,7 +124,7 @@ def _parse(base: type, given: object) -> Any:
     if base is bool:
         return given if isinstance(given, bool) else _BOOLEANS.get(str(given).lower())
     if base is str:
-        return given if isinstance(given, str) else None
+        return str(given) if isinstance(given, str | Path) else None
     accepted = {int: int | str, float: int | float | str, Path: str | Path}[base]
     if isinstance(given, bool) or not isinstance(given, accepted) or given == "":
         return None

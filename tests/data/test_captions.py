@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from regard.data.config import CaptionsConfig
-from regard.data.images.captions import CaptionBatches, read_captions, read_training_captions
+from regard.data.images.captions import CaptionBatches, read_captions
 from regard.data.tokenizer import BOS, EOS
 from regard.errors import UserError
 
@@ -106,14 +106,6 @@ def test_long_captions_are_bad_lines(folder):
     assert len(kept.skipped) == 1
     with pytest.raises(UserError, match=r"no caption has at most --data.max-length 1"):
         data.limit_length(count_words, 1, "skip")
-
-
-def test_validation_images_are_held_out(folder):
-    (folder / "a.tsv").write_text(FORMATS["a.tsv"])
-    files = {"train": str(folder / "a.tsv"), "train_images": str(folder / "images")}
-    train, val = read_training_captions(replace(CONFIG, val_share=0.5, **files), seed=1)
-    assert ({train.name(0), val.name(0)}, len(train), len(val)) == ({"a.png", "b.png"}, 1, 1)
-    assert "1 of 2 images are held out for validation" in val.notices[0]
 
 
 def test_batches_have_a_caption_of_each_image_and_every_caption_in_time(folder):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from regard.data.config import TokenizerConfig
+from regard.data.config import PairTokenizerConfig, TokenizerConfig
 from regard.data.tokenizer import BOS, EOS, PAD, SPECIALS, UNK, Tokenizer, train_tokenizers
 from regard.errors import UserError
 
@@ -137,8 +137,8 @@ def test_every_text_is_lowercased_and_normalized():
 
 
 def test_joint_is_one_tokenizer_otherwise_there_are_two():
-    joint = train_tokenizers(["ab"], ["cd"], TokenizerConfig(kind="char", joint=True))
-    apart = train_tokenizers(["ab"], ["cd"], TokenizerConfig(kind="char", joint=False))
+    joint = train_tokenizers(["ab"], ["cd"], PairTokenizerConfig(kind="char", joint=True))
+    apart = train_tokenizers(["ab"], ["cd"], PairTokenizerConfig(kind="char", joint=False))
     assert joint[0] is joint[1]
     assert joint[0].unknown("abcd") == ()
     assert (apart[0].unknown("abcd"), apart[1].unknown("abcd")) == (("c", "d"), ("a", "b"))
@@ -180,7 +180,7 @@ def test_train_does_not_change_the_environment(monkeypatch):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_load_restores_what_was_saved(kind, tmp_path):
-    tokenizer = train(kind, [*RAW, *TOKENIZED], vocab_size=70, lowercase=True, joint=False)
+    tokenizer = train(kind, [*RAW, *TOKENIZED], vocab_size=70, lowercase=True)
     tokenizer.save(tmp_path / "tokenizer.json")
     loaded = Tokenizer.load(tmp_path / "tokenizer.json")
     assert (loaded.config, len(loaded)) == (tokenizer.config, len(tokenizer))

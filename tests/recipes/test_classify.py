@@ -308,7 +308,7 @@ def test_contributions_sum_to_the_scores_of_the_answer(reviews, pictures, tmp_pa
     check(run, "it was lovely 3", [p[i] - (p.sum() - p[i]) / 2 for i in order], names)
     photos, photo = load(pictures / "run"), pictures / "test" / "lying" / "0.png"
     (output,) = outputs_of(photos, [photo])
-    names = [one.text for one in photos.recipe.target.rank(output, 2)]
+    names = [one.text for one in photos.recipe.target.rank(output)[:2]]
     check(photos, photo, [output.max().logit(), -output.max().logit()], names)
     command("look", reviews, "lovely", "--view", "contributions", "--out", tmp_path / "why.svg")
     assert "bias" in (tmp_path / "why.svg").read_text(encoding="utf-8")

@@ -16,6 +16,7 @@ from regard.errors import UserError
 from regard.recipes import run_folder
 from regard.recipes.base.run import Run
 from regard.recipes.dates.config import DatesRunConfig
+from regard.recipes.registry import get_entry
 from regard.recipes.run_folder import (
     FORMAT_VERSION,
     RunFolder,
@@ -79,7 +80,7 @@ def test_files_of_a_run_are_not_those_of_one_that_starts_from_it(tmp_path: Path)
     config = apply_changes(default, {"data": files | {"val_share": 0.3}}, called=str)
     claim(tmp_path, Run(recipe="translate", seed=1, config=config))
     (tmp_path / "model.safetensors").write_bytes(b"")
-    _, taken = read_init(tmp_path, "translate")
+    taken, _ = read_init(tmp_path, get_entry("translate"))
     assert taken.data == dataclasses.replace(default.data, val_share=0.3)
 
 

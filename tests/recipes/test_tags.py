@@ -89,7 +89,7 @@ def test_sentences_without_entities_have_the_same_scores_as_others():
 
 
 def test_first_subwords_have_the_tags_and_batches_hold_every_sentence():
-    config = TokenizerConfig(kind="char", joint=False)
+    config = TokenizerConfig(kind="char")
     tokenizer = Tokenizer.train(["ab c"], config)
     ids, first = encode_words(("ab", "c", "?"), tokenizer)
     assert first == [0, 2, 3]

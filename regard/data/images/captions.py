@@ -17,7 +17,6 @@ from regard.data.bad_rows import BadRows
 from regard.data.batches import Batch, BatchesByCount, generator, pad
 from regard.data.config import CaptionsConfig, OnBad
 from regard.data.embedded.captioned_shapes import CaptionedShapes
-from regard.data.held_out import split_data
 from regard.data.images.box_batches import Frame, cache_resized, stack_images
 from regard.data.images.coco import read_coco_captions
 from regard.data.images.files import ImageFiles
@@ -154,14 +153,3 @@ def read_captions(
         raise UserError(f"{path}: contains no usable image. {bad_rows.describe()}")
     load = cache_resized(files.read, config.width, config.height)
     return CaptionedImages(tuple(items), load, str(path), bad_rows.skipped)
-
-
-def read_training_captions(
-    config: CaptionsConfig, *, seed: int
-) -> tuple[CaptionedImages, CaptionedImages]:
-    """Read the training and validation captions: those of the config, or a split of training."""
-    assert config.train is not None
-    train = read_captions(config.train, config.train_images or config.images, config)
-    if config.val is not None:
-        return train, read_captions(config.val, config.val_images or config.images, config)
-    return split_data(train, config.val_share, "images", seed=seed)

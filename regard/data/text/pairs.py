@@ -51,12 +51,9 @@ class Pairs:
 
 
 def read_split(config: PairsConfig, split: Literal["train", "val", "test"]) -> Pairs:
-    """Read the pairs of a split of the config. Raises UserError if it has none."""
-    path = getattr(config, split)
-    if path is None:
-        raise UserError(f"--data.{split} must be a file, a folder or a data set (hf:NAME).")
+    """Read the pairs of a split of the config."""
     return read_pairs(
-        path,
+        getattr(config, split),
         target=getattr(config, f"{split}_target"),
         format=config.format,
         source_column=config.source_column,

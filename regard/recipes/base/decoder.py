@@ -47,16 +47,9 @@ class DecoderRecipe(Recipe[ConfigT]):
         scorer: Bleu | ExactMatch,
         outputs: Sequence[str],
         references: Sequence[Sequence[str]],
-        names: Sequence[str],
         nll: float,
     ) -> dict[str, Any]:
-        """Return the metric with its signature, nll and perplexity per target token, and samples.
-
-        names: description of each input.
-        """
-        samples = []
-        for name, output, own in list(zip(names, outputs, references, strict=True))[:5]:
-            samples.append({"source": name, "output": output, "reference": own[0]})
+        """Return the metric with its signature, and nll and perplexity per target token."""
         return {
             self.metric: scorer.score(outputs, references),
             "signature": scorer.signature(),
@@ -64,7 +57,6 @@ class DecoderRecipe(Recipe[ConfigT]):
             "perplexity": math.exp(min(nll, 100.0)),
             "beam": self.settings.decode.beam,
             "length_penalty": self.settings.decode.length_penalty,
-            "samples": samples,
         }
 
     def search_config(self) -> DecodeConfig:

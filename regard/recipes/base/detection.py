@@ -4,7 +4,6 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,12 +13,19 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.annotated import Annotated, AnnotatedDataset
-from regard.data.held_out import split_data
 from regard.data.text.labels import Labels
 from regard.errors import UserError
 from regard.look.sample import Axis, DetectedBox, Image, Sample, format_score
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.recipe import Answer, ConfigT, Dataset, Example, Recipe, View, note_skipped
+from regard.recipes.base.recipe import (
+    Answer,
+    ConfigT,
+    Dataset,
+    Example,
+    FileRecipe,
+    View,
+    note_skipped,
+)
 from regard.recipes.base.scoring import device_of, set_log_prob
 from regard.recipes.metrics.detection import Detections, average_precision
 from regard.system.progress import track
@@ -28,7 +34,7 @@ from regard.trace import Trace
 _LABELS = "labels.json"
 
 
-class DetectionRecipe(Recipe[ConfigT]):
+class DetectionRecipe(FileRecipe[ConfigT]):
     """Recipe that detects labeled boxes. A row is an array, and its frame of boxes."""
 
     noun: ClassVar[str]
@@ -43,25 +49,10 @@ class DetectionRecipe(Recipe[ConfigT]):
     labels: Labels
 
     @abstractmethod
-    def generate(self, split: str) -> AnnotatedDataset[Any]:
-        """Return the synthetic data of a split."""
-
-    @abstractmethod
-    def read_split(self, split: str) -> AnnotatedDataset[Any]:
-        """Return the data of the files of a split, whose names are given."""
-
-    @abstractmethod
     def make_batches(self, data: Any, **options: Any) -> Any:
         """Return batches of the data; options: rows, is_fixed and augment (BatchesByCount)."""
 
-    def load(self, split: str) -> Dataset[AnnotatedDataset[Any]]:
-        files = self.settings.data
-        if split == "test" and files.test is not None:
-            data = self.read_split("test")
-        elif files.train is None:
-            data = self.generate(split)
-        else:
-            data = self._splits[split == "val"]
+    def to_dataset(self, data: AnnotatedDataset[Any]) -> Dataset[AnnotatedDataset[Any]]:
         skipped = note_skipped(data.origin, f"{self.noun} or boxes", data.skipped)
         return Dataset(
             data,
@@ -77,13 +68,8 @@ class DetectionRecipe(Recipe[ConfigT]):
         rows = zip(item.labels, item.boxes.tolist(), strict=True)
         return [{"label": label} | dict(zip(names, box, strict=True)) for label, box in rows]
 
-    @cached_property
-    def _splits(self) -> tuple[AnnotatedDataset[Any], AnnotatedDataset[Any]]:
-        train = self.read_split("train")
-        if self.settings.data.val is not None:
-            return train, self.read_split("val")
-        share, labels = self.settings.data.val_share, [item.labels for item in train.items]
-        return split_data(train, share, self.noun, seed=self.run.seed, labels=labels)
+    def hold_out(self, train: AnnotatedDataset[Any]) -> tuple[Any, Any]:
+        return self.split_off(train, self.noun, labels=[item.labels for item in train.items])
 
     def encode(self, dataset: Dataset[AnnotatedDataset[Any]]) -> Dataset[AnnotatedDataset[Any]]:
         data, most = dataset.data, self.settings.model.num_queries

@@ -86,8 +86,6 @@ class Entry:
             if name not in allowed and name not in (*self.answers, *self.scores):
                 expected = ", ".join(allowed) or "none"
                 raise TypeError(f"unknown option {name!r}; the options are: {expected}")
-            if name == "test" and isinstance(config.data.test, tuple):
-                value = [value]
             node = changes
             *above, last = allowed.get(name, name).split(".")
             for part in above:

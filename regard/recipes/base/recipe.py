@@ -24,6 +24,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from torch import Tensor, nn
 
+from regard.data.held_out import split_data
 from regard.data.tokenizer import Tokenizer
 from regard.errors import UserError
 from regard.look.maps import SampleMaps
@@ -349,6 +350,46 @@ class Recipe(ABC, Generic[ConfigT]):
         Raises: EmptyAnswerError if the answer is empty; UserError if it has no probability.
         """
         raise UserError(f"answers of {self.run.recipe} have no probability to differentiate")
+
+
+class FileRecipe(Recipe[ConfigT]):
+    """Recipe whose data is read from files, or is synthetic: one rule for its splits."""
+
+    def load(self, split: str) -> Dataset[Any]:
+        data = self.settings.data
+        if split == "test" and data.test is not None:
+            return self.to_dataset(self.read_split(split))
+        if data.train is None:
+            return self.to_dataset(self.generate(split))
+        return self.to_dataset(self._splits[split == "val"])
+
+    @cached_property
+    def _splits(self) -> tuple[Any, Any]:
+        train = self.read_split("train")
+        if self.settings.data.val is not None:
+            return train, self.read_split("val")
+        return self.hold_out(train)
+
+    @abstractmethod
+    def read_split(self, split: str) -> Any:
+        """Return the data of a split from the files that the settings name."""
+
+    @abstractmethod
+    def generate(self, split: str) -> Any:
+        """Return the synthetic data of a split, without training data of the user."""
+
+    @abstractmethod
+    def hold_out(self, train: Any) -> tuple[Any, Any]:
+        """Return the training data without the part for validation, and that part."""
+
+    @abstractmethod
+    def to_dataset(self, data: Any) -> Dataset[Any]:
+        """Return data of a split as a dataset."""
+
+    def split_off(self, train: Any, noun: str, **options: Any) -> tuple[Any, Any]:
+        """Return training and validation data by a random sample (`split_data`)."""
+        share, seed = self.settings.data.val_share, self.run.seed
+        return split_data(train, share, noun, seed=seed, **options)
 
 
 def one_line(text: str) -> str:

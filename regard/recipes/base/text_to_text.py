@@ -107,7 +107,7 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
         outputs = [self.tokenizer.decode(best.tokens) for best, *_ in hypotheses]
         scorer, nll = self.scorer(), loss_per_token(inference.model, encoded)
         references = (pairs.references or [[target] for target in pairs.targets])[:count]
-        scores = self.score_outputs(scorer, outputs, references, pairs.sources[:count], nll)
+        scores = self.score_outputs(scorer, outputs, references, nll)
         if isinstance(scorer, Bleu) and limit is None:
             scores |= further_scores(outputs, references)
         return scores

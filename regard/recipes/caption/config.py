@@ -23,7 +23,7 @@ class CaptionRunConfig:
     """Number of validation images described (greedily) at each validation; the loss is of all."""
     data: CaptionsConfig = CaptionsConfig(width=48, height=48)
     """Images with captions, and the input size of the model."""
-    tokenizer: TokenizerConfig = TokenizerConfig(joint=False, lowercase=True)
+    tokenizer: TokenizerConfig = TokenizerConfig(lowercase=True)
     """Tokenizer of the captions."""
     patch: Annotated[int, Range(1, 4_096)] | None = None
     """Side of the patches in pixels (ViT); a stem of small convolutions if not given."""
@@ -47,8 +47,6 @@ class CaptionRunConfig:
     """Settings of BLEU (sacrebleu), which are part of its signature."""
 
     def __post_init__(self) -> None:
-        if self.tokenizer.joint:
-            raise ValueError("tokenizer.joint must be false: there are no source texts")
         if self.model.tie == "all":
             raise ValueError("model.tie must be target or none: there are no source texts")
         if self.patch is not None:

@@ -7,7 +7,6 @@ Source: lectures, E.1 (vector to sequence); xu2015 (attention to the image, word
 """
 
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from regard.data.images.captions import (
     CaptionedImages,
     DescribedImages,
     read_captions,
-    read_training_captions,
 )
 from regard.data.images.files import ENDINGS
 from regard.data.tokenizer import BOS, EOS, PAD, Tokenizer
@@ -34,7 +32,14 @@ from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.decoder import DecoderRecipe
 from regard.recipes.base.pictures import patch_axis, to_image
-from regard.recipes.base.recipe import Dataset, Example, View, note_skipped, plan_by_count
+from regard.recipes.base.recipe import (
+    Dataset,
+    Example,
+    FileRecipe,
+    View,
+    note_skipped,
+    plan_by_count,
+)
 from regard.recipes.base.scoring import mean_nll
 from regard.recipes.caption.config import CaptionRunConfig
 from regard.recipes.metrics.text import Bleu, ExactMatch
@@ -45,25 +50,33 @@ _TOKENIZER = "tokenizer.json"
 _ROWS = 64
 
 
-class CaptionRecipe(DecoderRecipe[CaptionRunConfig]):
+class CaptionRecipe(DecoderRecipe[CaptionRunConfig], FileRecipe[CaptionRunConfig]):
     """Recipe of image captioning."""
 
     metric = Bleu.name
     files_of_folder = ENDINGS
 
-    def load(self, split: str) -> Dataset[DescribedImages]:
+    def read_split(self, split: str) -> CaptionedImages:
         data = self.config.data
-        if split == "test" and data.test is not None:
-            images = read_captions(data.test, data.test_images or data.images, data)
-        elif data.train is None:
-            images = CaptionedShapes(split, self.run.seed, data)
-        else:
-            images = self._splits[split == "val"]
-        return _to_dataset(images)
+        images = getattr(data, f"{split}_images") or data.images
+        return read_captions(getattr(data, split), images, data)
 
-    @cached_property
-    def _splits(self) -> tuple[CaptionedImages, CaptionedImages]:
-        return read_training_captions(self.config.data, seed=self.run.seed)
+    def generate(self, split: str) -> CaptionedShapes:
+        return CaptionedShapes(split, self.run.seed, self.config.data)
+
+    def hold_out(self, train: CaptionedImages) -> tuple[CaptionedImages, CaptionedImages]:
+        return self.split_off(train, "images")
+
+    def to_dataset(self, data: DescribedImages) -> Dataset[DescribedImages]:
+        indices, skipped = data.epoch(0), data.skipped
+        return Dataset(
+            data,
+            data.origin,
+            inputs=View(len(indices), lambda i: data.pixels(indices[i])),
+            references=View(len(indices), lambda i: data.captions(indices[i])[0]),
+            names=View(len(indices), lambda i: data.name(indices[i])),
+            notes=(*note_skipped(data.origin, "lines or images", skipped), *data.notices),
+        )
 
     def encode(self, dataset: Dataset[DescribedImages]) -> Dataset[DescribedImages]:
         if not isinstance(dataset.data, CaptionedImages):
@@ -73,7 +86,7 @@ class CaptionRecipe(DecoderRecipe[CaptionRunConfig]):
             most=self.config.caption_limit,
             on_bad=self.config.data.on_bad,
         )
-        return _to_dataset(images)
+        return self.to_dataset(images)
 
     def fit(self, train: Dataset[DescribedImages]) -> dict[str, Any]:
         images, texts = train.data, []
@@ -121,8 +134,7 @@ class CaptionRecipe(DecoderRecipe[CaptionRunConfig]):
         pairs = batches.pairs()
         parts = [pairs[rows.start : rows.stop] for rows in plan_by_count(pairs, _ROWS)]
         nll = mean_nll(inference.model, map(batches.collate_pairs, parts))
-        names = [images.name(i) for i in indices]
-        scores = self.score_outputs(scorer, outputs, references, names, nll)
+        scores = self.score_outputs(scorer, outputs, references, nll)
         return scores | {"exact_match": ExactMatch().score(outputs, references)}
 
     def preprocess(self, given: Any, number: int) -> list[NDArray[np.uint8]]:
@@ -157,15 +169,3 @@ class CaptionRecipe(DecoderRecipe[CaptionRunConfig]):
         return CaptionBatches(
             images, self.tokenizer.encode, rows=self.config.batch, seed=self.run.seed
         )
-
-
-def _to_dataset(images: DescribedImages) -> Dataset[DescribedImages]:
-    indices, skipped = images.epoch(0), images.skipped
-    return Dataset(
-        images,
-        images.origin,
-        inputs=View(len(indices), lambda i: images.pixels(indices[i])),
-        references=View(len(indices), lambda i: images.captions(indices[i])[0]),
-        names=View(len(indices), lambda i: images.name(indices[i])),
-        notes=(*note_skipped(images.origin, "lines or images", skipped), *images.notices),
-    )

@@ -21,9 +21,7 @@ class DrawRunConfig:
 
     data: ScenesConfig = ScenesConfig()
     """Labeled images and how they are placed on canvases, or your own images with captions."""
-    tokenizer: TokenizerConfig = TokenizerConfig(
-        kind="word", vocab_size=2000, joint=False, lowercase=True
-    )
+    tokenizer: TokenizerConfig = TokenizerConfig(kind="word", vocab_size=2000, lowercase=True)
     """Tokenizer of the texts."""
     autoencoder: AutoencoderConfig = AutoencoderConfig(
         kind="quantized", code_dim=16, codebook_size=128, downsampling_layers=1
@@ -58,8 +56,6 @@ class DrawRunConfig:
     def __post_init__(self) -> None:
         if self.autoencoder.kind != "quantized":
             raise ValueError(f"autoencoder.kind must be quantized, got {self.autoencoder.kind}")
-        if self.tokenizer.joint:
-            raise ValueError("tokenizer.joint must be false: there are no target texts")
         if self.model.tie == "all":
             raise ValueError("model.tie must be target or none: texts and codes differ")
 

@@ -20,9 +20,7 @@ class LanguageRunConfig:
 
     data: TextConfig = TextConfig()
     """The text."""
-    tokenizer: TokenizerConfig = TokenizerConfig(
-        kind="char", vocab_size=4000, joint=False, normalize="none"
-    )
+    tokenizer: TokenizerConfig = TokenizerConfig(kind="char", vocab_size=4000, normalize="none")
     """Tokenizer of the text: char, bpe, or word."""
     context: Length = 64
     """Context length in tokens."""
@@ -38,8 +36,6 @@ class LanguageRunConfig:
     """Sampling of continuations, in `predict`."""
 
     def __post_init__(self) -> None:
-        if self.tokenizer.joint:
-            raise ValueError("tokenizer.joint must be false: there are no target texts")
         check_positions(self.model.core, self.context, f"context={self.context}")
         reason = unsupported_slide_reason(self.model.core)
         if self.sample.context == "slide" and reason is not None:

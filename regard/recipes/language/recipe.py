@@ -108,7 +108,6 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
             "unknown_tokens": 100 * np.count_nonzero(ids == UNK) / len(ids),
             "examples": len(ids) - 1,
             "signature": f"windows of {context} tokens, {kind}, vocabulary of {size}",
-            "samples": [],
         }
 
     def encode_text(self, text: str) -> NDArray[np.int32]:

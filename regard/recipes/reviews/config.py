@@ -21,7 +21,7 @@ class ReviewsRunConfig:
     """Texts with labels: FILE.tsv, FILE.jsonl, hf:NAME, or a folder saved by `datasets`; also with
     .gz. Synthetic reviews if not given."""
     tokenizer: TokenizerConfig = TokenizerConfig(
-        kind="word", vocab_size=30000, joint=False, lowercase=True, min_count=2
+        kind="word", vocab_size=30000, lowercase=True, min_count=2
     )
     """Tokenizer of the texts."""
     model: TextClassifierConfig = TextClassifierConfig(core=RecurrentConfig(), dropout=0.5)
@@ -48,8 +48,6 @@ class ReviewsRunConfig:
     """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
 
     def __post_init__(self) -> None:
-        if self.tokenizer.joint:
-            raise ValueError("tokenizer.joint must be false: there are no target texts")
         if self.naive_bayes != "none" and self.data.target != "class":
             raise ValueError(
                 f"naive_bayes must be none for data.target {self.data.target}, got "

@@ -9,7 +9,6 @@ Source: lectures, E.7 (sequence to vector).
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from torch import nn
 from regard.attention.masks import Padded
 from regard.data.batches import Ragged, pad
 from regard.data.embedded.reviews import make_reviews
-from regard.data.held_out import split_data
 from regard.data.tables import read_column
 from regard.data.text.labels import LabeledBatches, read_labeled
 from regard.data.text.pairs import Pairs
@@ -32,7 +30,7 @@ from regard.models.readers.tokens import TokenReader
 from regard.models.writers.vector import VectorWriter
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.inputs import Input
-from regard.recipes.base.recipe import Dataset, Example, note_skipped, plan_by_length
+from regard.recipes.base.recipe import Dataset, Example, FileRecipe, note_skipped, plan_by_length
 from regard.recipes.reviews.config import ReviewsRunConfig
 from regard.recipes.reviews.log_count_ratios import KINDS, LogCountRatios
 from regard.recipes.reviews.naive_bayes import NaiveBayesWriter, RatioTextReader, attach_ratios
@@ -45,7 +43,7 @@ _COUNTS = "naive_bayes.npz"
 _BATCH_TOKENS = 4096
 
 
-class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
+class ReviewsRecipe(TargetRecipe[ReviewsRunConfig], FileRecipe[ReviewsRunConfig]):
     """Recipe of text classification and regression."""
 
     tokenizer: Tokenizer
@@ -53,25 +51,20 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig]):
     nouns = ("label", "text")
     unit = "texts"
 
-    def load(self, split: str) -> Dataset[Pairs]:
-        data = self.config.data
-        path = getattr(data, split)
-        if path is None and data.train is None:
-            pairs = make_reviews(split, self.run.seed, data.target)
-        elif data.val is None and split != "test":
-            pairs = self._held_out[split == "val"]
-        else:
-            pairs = read_labeled(data, path, split)
-        skipped = note_skipped(pairs.origin, "texts", pairs.skipped)
-        return Dataset(pairs, pairs.origin, pairs.sources, notes=(*skipped, *pairs.notices))
+    def read_split(self, split: str) -> Pairs:
+        return read_labeled(self.config.data, getattr(self.config.data, split), split)
 
-    @cached_property
-    def _held_out(self) -> tuple[Pairs, Pairs]:
-        data: Any = self.config.data
-        pairs = read_labeled(data, data.train, "train")
-        labels = [(target,) for target in pairs.targets] if data.target == "class" else None
-        share, seed = data.val_share, self.run.seed
-        return split_data(pairs, share, "texts", seed=seed, groups=pairs.sources, labels=labels)
+    def generate(self, split: str) -> Pairs:
+        return make_reviews(split, self.run.seed, self.config.data.target)
+
+    def hold_out(self, train: Pairs) -> tuple[Pairs, Pairs]:
+        is_class = self.config.data.target == "class"
+        labels = [(target,) for target in train.targets] if is_class else None
+        return self.split_off(train, "texts", groups=train.sources, labels=labels)
+
+    def to_dataset(self, data: Pairs) -> Dataset[Pairs]:
+        skipped = note_skipped(data.origin, "texts", data.skipped)
+        return Dataset(data, data.origin, data.sources, notes=(*skipped, *data.notices))
 
     def label_texts(self, data: Pairs) -> Sequence[str]:
         return data.targets

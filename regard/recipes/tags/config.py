@@ -18,7 +18,7 @@ class TagsRunConfig:
 
     data: TaggedConfig = TaggedConfig()
     """Sentences: columns of token and tag, or FILE.jsonl. Synthetic sentences if not given."""
-    tokenizer: TokenizerConfig = TokenizerConfig(vocab_size=4000, joint=False)
+    tokenizer: TokenizerConfig = TokenizerConfig(vocab_size=4000)
     """Tokenizer of single words into subwords; the tag is predicted at the first subword."""
     model: TaggerConfig = TaggerConfig(
         core=TransformerConfig(layers=2, width=96, heads=4, feedforward=192, activation="gelu"),
@@ -33,8 +33,6 @@ class TagsRunConfig:
     """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
 
     def __post_init__(self) -> None:
-        if self.tokenizer.joint:
-            raise ValueError("tokenizer.joint must be false: there are no target texts")
         least = self.data.max_length
         check_positions(self.model.core, least, f"data.max_length={least}")
 

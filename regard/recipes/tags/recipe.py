@@ -10,7 +10,7 @@ Source: lectures, E.1 (sequence to sequence of the same length).
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from regard.data.batches import pad
 from regard.data.embedded.tags import make_sentences
-from regard.data.held_out import split_data
 from regard.data.text.labels import Labels
 from regard.data.text.tagged import (
     TaggedBatches,
@@ -40,7 +39,7 @@ from regard.recipes.base.recipe import (
     Answer,
     Dataset,
     Example,
-    Recipe,
+    FileRecipe,
     join_items,
     note_skipped,
     plan_by_length,
@@ -68,7 +67,7 @@ class Words(NamedTuple):
     """Index of the first subword of each token."""
 
 
-class TagsRecipe(Recipe[TagsRunConfig]):
+class TagsRecipe(FileRecipe[TagsRunConfig]):
     """Recipe of token tagging."""
 
     tokenizer: Tokenizer
@@ -76,25 +75,20 @@ class TagsRecipe(Recipe[TagsRunConfig]):
     reads_tokens = True
     tables = (*TABLES, ".conll", ".conllu", ".bio", ".iob", ".iob2")
 
-    def load(self, split: str) -> Dataset[TaggedSentences]:
-        data = self.config.data
-        path = getattr(data, split)
-        if path is None and data.train is None:
-            sentences = make_sentences(split, self.run.seed)
-        elif data.val is None and split != "test":
-            sentences = self._held_out[split == "val"]
-        else:
-            sentences = read_tagged(path, data)
-        skipped = note_skipped(sentences.origin, "sentences", sentences.skipped)
-        return _to_dataset(sentences, (*skipped, *sentences.notices))
+    def read_split(self, split: str) -> TaggedSentences:
+        return read_tagged(getattr(self.config.data, split), self.config.data)
 
-    @cached_property
-    def _held_out(self) -> tuple[TaggedSentences, TaggedSentences]:
-        data: Any = self.config.data
-        sentences = read_tagged(data.train, data)
-        share, seed = data.val_share, self.run.seed
-        groups, labels = sentences.tokens, sentences.tags
-        return split_data(sentences, share, "sentences", seed=seed, groups=groups, labels=labels)
+    def generate(self, split: str) -> TaggedSentences:
+        return make_sentences(split, self.run.seed)
+
+    def hold_out(self, train: TaggedSentences) -> tuple[TaggedSentences, TaggedSentences]:
+        return self.split_off(train, "sentences", groups=train.tokens, labels=train.tags)
+
+    def to_dataset(self, data: TaggedSentences) -> Dataset[TaggedSentences]:
+        skipped = note_skipped(data.origin, "sentences", data.skipped)
+        names = [" ".join(tokens) for tokens in data.tokens]
+        inputs, tags = [[*tokens] for tokens in data.tokens], [[*own] for own in data.tags]
+        return Dataset(data, data.origin, inputs, tags, names, (*skipped, *data.notices))
 
     def encode(self, dataset: Dataset[TaggedSentences]) -> Dataset[TaggedSentences]:
         sentences, most = dataset.data, self.config.data.max_length
@@ -115,7 +109,7 @@ class TagsRecipe(Recipe[TagsRunConfig]):
         if not keep:
             raise UserError(f"{sentences.origin}: no sentence can be used; first: {skipped[0]}")
         notes = note_skipped(sentences.origin, "sentences that cannot be used", skipped)
-        return _to_dataset(sentences.take(keep), notes)
+        return replace(self.to_dataset(sentences.take(keep)), notes=notes)
 
     def fit(self, train: Dataset[TaggedSentences]) -> dict[str, Any]:
         sentences = train.data
@@ -257,12 +251,6 @@ class TagsRecipe(Recipe[TagsRunConfig]):
                 labels[index] = self.labels.names.index(tag)
             rows.append((ids, labels))
         return rows
-
-
-def _to_dataset(sentences: TaggedSentences, notes: tuple[str, ...]) -> Dataset[TaggedSentences]:
-    names = [" ".join(tokens) for tokens in sentences.tokens]
-    inputs, tags = [[*tokens] for tokens in sentences.tokens], [[*own] for own in sentences.tags]
-    return Dataset(sentences, sentences.origin, inputs, tags, names, notes)
 
 
 def _split(value: str | Sequence[str]) -> tuple[Sequence[str], list[tuple[int, int]]]:

@@ -51,17 +51,11 @@ class NamedTarget(Target):
     def artifacts(self) -> dict[str, Any]:
         return {_LABELS: self.labels}
 
-    def rank(self, output: Tensor, n_best: int) -> list[Ranked]:
-        values, numbers = output.topk(min(n_best, len(self.names)))
+    def rank(self, output: Tensor) -> list[Ranked]:
+        """Return all names and their probabilities, largest first."""
+        values, numbers = output.sort(descending=True, stable=True)  # as argmax, if two are equal
         pairs = zip(numbers.tolist(), values.tolist(), strict=True)
         return [Ranked(self.names[i], value) for i, value in pairs]
-
-    def probabilities(self, output: Tensor, n_best: int) -> dict[str, float]:
-        """Return probabilities by name, largest first: of the best names, or of all."""
-        if n_best > 1:
-            return dict(self.rank(output, n_best))
-        pairs = zip(self.names, output.tolist(), strict=True)
-        return dict(sorted(pairs, key=lambda pair: -pair[1]))
 
 
 class ClassTarget(NamedTarget):
@@ -112,10 +106,11 @@ class ClassTarget(NamedTarget):
         return class_scores(outputs, targets, self.names)
 
     def answer(self, output: Tensor, n_best: int = 1) -> Answer:
-        ranked, labels = self.rank(output, n_best), self.probabilities(output, n_best)
+        ranked = self.rank(output)
         label, probability = ranked[0]
-        json = {"label": label, "probability": probability, "labels": labels}
-        return Answer(label, json, [one_line(label)], ranked)
+        shown = ranked[: n_best if n_best > 1 else None]
+        json = {"label": label, "probability": probability, "labels": dict(shown)}
+        return Answer(label, json, [one_line(label)], ranked[:n_best])
 
     def reference(self, target: Any) -> str:
         return self.names[int(target)]
@@ -170,13 +165,13 @@ class LabelsTarget(NamedTarget):
     def answer(self, output: Tensor, n_best: int = 1) -> Answer:
         """Return the predicted set of labels and its probability; n_best > 1: the most likely."""
         predicted = output >= LABEL_THRESHOLD
-        labels = self._to_names(predicted)
-        ranked = self.rank(output, n_best)
+        labels, ranked = self._to_names(predicted), self.rank(output)
+        shown = ranked[: n_best if n_best > 1 else None]
+        json = {"predicted": list(labels), "labels": dict(shown)}
         if n_best == 1:
             likelihood = output.where(predicted, 1 - output).double().prod(-1).item()
-            ranked = [Ranked(self.separator.join(labels), likelihood)]
-        json = {"predicted": list(labels), "labels": self.probabilities(output, n_best)}
-        return Answer(labels, json, [one_line(ranked[0].text)], ranked)
+            shown = [Ranked(self.separator.join(labels), likelihood)]
+        return Answer(labels, json, [one_line(shown[0].text)], shown)
 
     def reference(self, target: Any) -> list[str]:
         return list(self._to_names(torch.as_tensor(target)))

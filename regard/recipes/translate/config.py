@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from regard.data.config import PairsConfig, TokenizerConfig
+from regard.data.config import PairsConfig, PairTokenizerConfig
 from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig
 from regard.recipes.base.config import limit_input_length
@@ -22,7 +22,7 @@ class TranslateRunConfig:
     data: PairsConfig = PairsConfig()
     """Text pairs: FILE.tsv, FILE.jsonl, one side of two parallel text files (the other is in
     `train_target`), hf:NAME (Hugging Face), or a folder saved by `datasets`; also with .gz."""
-    tokenizer: TokenizerConfig = TokenizerConfig(kind="bpe", vocab_size=8000)
+    tokenizer: PairTokenizerConfig = PairTokenizerConfig(kind="bpe", vocab_size=8000)
     """Tokenizer of the texts."""
     model: ModelConfig = ModelConfig(dropout=0.3)
     """The model."""

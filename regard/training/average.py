@@ -13,7 +13,6 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from regard.compat.torch import interpolate_
-from regard.errors import UserError
 from regard.training.tensors import distribute_like, read_tensors, tensors_of, to_local
 
 
@@ -46,11 +45,7 @@ class MovingAverage:
         """Return all tensors of the model, with the averages in place of its parameters."""
         return tensors_of(self._model) | self.tensors
 
-    def load(self, tensors: Mapping[str, Tensor], *, origin: str) -> None:
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Load averages that were saved as whole (unsharded) tensors."""
-        if tensors.keys() != self.tensors.keys():
-            raise UserError(
-                f"{origin} does not fit this model: its moving average has other parameters."
-            )
         for name, value in self.tensors.items():
             value.copy_(distribute_like(tensors[name], like=value))

@@ -30,21 +30,14 @@ from regard.system.writing import flush_folder, replace_atomically, write_atomic
 from regard.training.progress import Progress
 from regard.training.tensors import write_tensors
 
-FORMAT = 5
-"""Version of the format; checkpoints of another version are refused."""
 _STATE = "state.json"
 _WEIGHTS = "model.safetensors"
-
-
-class CheckpointError(UserError):
-    """Error for a checkpoint that cannot be used, with the file and the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class State:
     """Content of state.json."""
 
-    format: int
     progress: Progress
     settings: dict[str, Any]
     """Settings that determine the weights; compared with those of the current run."""
@@ -52,23 +45,23 @@ class State:
     """Length of log.jsonl in bytes."""
 
 
+@dataclass(frozen=True)
 class CheckpointStore:
     """Checkpoints and snapshots in a run folder. Only the main process writes."""
 
-    def __init__(self, folder: Path, *, keep: int):
-        self._folder = folder
-        self._keep = keep
+    folder: Path
+    keep: int
 
     def open(self) -> tuple[Path, State] | None:
         """Return folder and state of the last checkpoint, or None if there is none yet.
 
-        Raises: CheckpointError if it cannot be read, or if there are weights, but no checkpoint.
+        Raises: UserError if it cannot be read, or if there are weights, but no checkpoint.
         """
-        folders = list_checkpoints(self._folder)
-        weights = self._folder / _WEIGHTS
+        folders = list_checkpoints(self.folder)
+        weights = self.folder / _WEIGHTS
         if not folders and weights.exists():
-            raise CheckpointError(f"{weights} exists, but there is no checkpoint to resume from")
-        return (folders[-1], _read_state(folders[-1])) if folders else None
+            raise UserError(f"{weights} exists, but there is no checkpoint to resume from")
+        return (folders[-1], read_json(folders[-1] / _STATE, State)) if folders else None
 
     def accept(self, state: State) -> None:
         """Continue from a loaded checkpoint: remove files that are not needed."""
@@ -81,11 +74,11 @@ class CheckpointStore:
 
         The first checkpoint that does not need them removes them.
         """
-        return self._folder / "snapshots" / f"step-{step:08d}.safetensors"
+        return self.folder / "snapshots" / f"step-{step:08d}.safetensors"
 
     def publish(self, step: int) -> None:
         """Copy the snapshot of `step` to model.safetensors."""
-        with replace_atomically(self._folder / _WEIGHTS) as unfinished:
+        with replace_atomically(self.folder / _WEIGHTS) as unfinished:
             shutil.copyfile(self.snapshot_path(step), unfinished)
 
     def save(
@@ -93,52 +86,50 @@ class CheckpointStore:
     ) -> None:
         """Write a checkpoint of whole tensors, by file name; then remove older ones.
 
-        Raises: UserError if a file cannot be written; existing checkpoints stay as they are.
+        Raises: UserError or OSError if a file cannot be written; existing checkpoints stay as they
+                are.
         """
-        folder = self._folder / "checkpoints" / f"step-{state.progress.step:08d}"
+        folder = self.folder / "checkpoints" / f"step-{state.progress.step:08d}"
         content = json.dumps(asdict(state), indent=1)
         if (folder / _STATE).exists():  # the same tensors, which have been validated since
             write_atomically(folder / _STATE, content)
             self.prune()
             return
         unfinished = folder.with_suffix(".new")
-        try:
-            _remove(folder)
-            _remove(unfinished)
-            unfinished.mkdir(parents=True)
-            for name, tensors in files.items():
-                path = unfinished / f"{name}.safetensors"
-                write_tensors(path, tensors, ties=ties if name == "model" else None)
-            write_atomically(unfinished / _STATE, content)
-            unfinished.rename(folder)
-            flush_folder(folder.parent)
-        except OSError as error:
-            raise UserError(f"{folder}: cannot be written: {error.strerror or error}.") from error
+        _remove(folder)
+        _remove(unfinished)
+        unfinished.mkdir(parents=True)
+        for name, tensors in files.items():
+            path = unfinished / f"{name}.safetensors"
+            write_tensors(path, tensors, ties=ties if name == "model" else None)
+        write_atomically(unfinished / _STATE, content)
+        unfinished.rename(folder)
+        flush_folder(folder.parent)
         self.prune()
 
     def prune(self) -> None:
         """Remove all but the last checkpoints, and the snapshots that none of these needs."""
-        kept = list_checkpoints(self._folder)[-self._keep :]
-        for folder in (self._folder / "checkpoints").glob("step-*"):
+        kept = list_checkpoints(self.folder)[-self.keep :]
+        for folder in (self.folder / "checkpoints").glob("step-*"):
             if folder not in kept:
                 _remove(folder)
         needed = set()
         for folder in kept:
-            progress = _read_state(folder).progress
+            progress = read_json(folder / _STATE, State).progress
             needed |= {*progress.recent_validations, progress.best_step}
         paths = {self.snapshot_path(step) for step in needed}
-        snapshots = self._folder / "snapshots"
+        snapshots = self.folder / "snapshots"
         for path in [*snapshots.glob("step-*"), *snapshots.glob(".step-*.new")]:
             if path not in paths:
                 path.unlink()
 
 
 def check_settings(folder: Path, state: State, settings: Mapping[str, Any]) -> None:
-    """Raise CheckpointError with the differences if a checkpoint has other settings."""
+    """Raise UserError with the differences if a checkpoint has other settings."""
     differences = find_differences(state.settings, json.loads(json.dumps(settings)))
     if differences:
         shown = [f"{name} was {was!r}, is {now!r}" for name, (was, now) in differences.items()]
-        raise CheckpointError(f"{folder} belongs to a run with other settings: {'; '.join(shown)}")
+        raise UserError(f"{folder} belongs to a run with other settings: {'; '.join(shown)}")
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
@@ -153,17 +144,6 @@ def remove_checkpoints(folder: Path) -> None:
         _remove(path)
     for name in ("checkpoints", "snapshots"):
         shutil.rmtree(folder / name, ignore_errors=True)
-
-
-def _read_state(folder: Path) -> State:
-    path = folder / _STATE
-    content = read_json(path, dict[str, Any])
-    if content.get("format") != FORMAT:
-        raise CheckpointError(
-            f"{path} was written by another version of regard (format {content.get('format')}, "
-            f"this one reads {FORMAT})"
-        )
-    return read_json(path, State)
 
 
 def _remove(folder: Path) -> None:

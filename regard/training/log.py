@@ -36,7 +36,7 @@ class Log:
         log_bytes: int,
         unit: str = "tokens",
     ):
-        self._is_enabled, self._unit = is_enabled, unit
+        self._unit = unit
         is_shown = is_enabled and verbosity() != "quiet"
         self._count, self._seconds = 0, 0.0
         self._console = Console(stderr=True, quiet=not is_shown, highlight=False, soft_wrap=True)
@@ -50,11 +50,10 @@ class Log:
             disable=not (is_shown and self._console.is_terminal),
         )
         self._task = self._bar.add_task("", total=1.0, numbers="")
-        if not is_enabled:
-            return
         # TensorBoard drops the points after the step that is resumed from.
-        self._board = TensorBoardWriter(folder / "tb", step=step + 1) if tensorboard else None
-        self._path = folder / "log.jsonl"
+        has_board = is_enabled and tensorboard
+        self._board = TensorBoardWriter(folder / "tb", step=step + 1) if has_board else None
+        self._path = folder / "log.jsonl" if is_enabled else Path(os.devnull)
         self._file = self._path.open("a", encoding="utf-8")
         if os.fstat(self._file.fileno()).st_size > log_bytes:
             self._file.truncate(log_bytes)  # written after the checkpoint that is resumed
@@ -65,16 +64,13 @@ class Log:
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         self._bar.stop()
-        if self._is_enabled:
-            # On a full disk closing may fail too; the first error is the one that is raised.
-            for file in (self._file, *([self._board] if self._board else [])):
-                with suppress(OSError) if error else nullcontext():
-                    file.close()
+        # On a full disk closing may fail too; the first error is the one that is raised.
+        for file in (self._file, *([self._board] if self._board else [])):
+            with suppress(OSError) if error else nullcontext():
+                file.close()
 
     def size(self) -> int:
         """Return the current length of log.jsonl in bytes, after flushing it."""
-        if not self._is_enabled:
-            return 0
         self._file.flush()
         return os.fstat(self._file.fileno()).st_size
 
@@ -83,8 +79,6 @@ class Log:
 
     def record(self, kind: str, progress: Progress, values: Mapping[str, Any]) -> None:
         """Append a line to log.jsonl, and a point to the curve of each numeric value."""
-        if not self._is_enabled:
-            return
         line: dict[str, Any] = {"kind": kind, "step": progress.step, "epoch": progress.epoch}
         line["seconds"] = round(progress.seconds, 3)
         for name, value in values.items():
@@ -119,8 +113,6 @@ class Log:
 
         fraction: completed fraction of the run, from which the remaining time is estimated.
         """
-        if not self._is_enabled:
-            return
         self._count, self._seconds = self._count + count, self._seconds + seconds
         loss, nll, total_count = progress.log_sums
         rate = self._count / max(self._seconds, 1e-9)
@@ -163,7 +155,7 @@ class TensorBoardWriter:
         self._protocol: Any = SimpleNamespace(**vars(event_pb2) | vars(summary_pb2))
         folder.mkdir(parents=True, exist_ok=True)
         stem = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
-        # A file of this name can exist if the clock was set back.
+        # A file of this name can exist if the clock was set back. Files are read in order of names.
         paths = (folder / f"{stem}.{number}" for number in range(1 << 20))
         self._file = next(path for path in paths if not path.exists()).open("xb")
         self._records = RecordWriter(self._file)

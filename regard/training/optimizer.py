@@ -8,7 +8,6 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn, optim
 
-from regard.errors import UserError
 from regard.training.config import TrainConfig
 from regard.training.tensors import distribute_like
 
@@ -27,7 +26,6 @@ def build_optimizer(model: nn.Module, config: TrainConfig) -> optim.Optimizer:
         {"params": decaying, "weight_decay": config.weight_decay},
         {"params": other, "weight_decay": 0.0},
     ]
-    groups = [group for group in groups if group["params"]]
     kind = optim.AdamW if config.optimizer == "adamw" else optim.Adam
     return kind(groups, lr=config.lr, betas=tuple(config.betas), eps=config.eps, fused=True)
 
@@ -42,15 +40,13 @@ def optimizer_tensors(optimizer: optim.Optimizer, model: nn.Module) -> dict[str,
 
 
 def load_optimizer_tensors(
-    optimizer: optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor], *, origin: str
+    optimizer: optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]
 ) -> None:
     """Load the state that `optimizer_tensors` returned, sharded like the parameters."""
     names = {id(parameter): name for name, parameter in _trainable_parameters(model).items()}
     loaded: dict[str, dict[str, Tensor]] = {name: {} for name in names.values()}
     for key, value in tensors.items():
         kind, _, name = key.partition("/")
-        if name not in loaded:
-            raise UserError(f"{origin} holds {key}, but the model has no parameter {name}.")
         loaded[name][kind] = value
     state = {}
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import nn
 
-from regard.errors import UserError
 from regard.training.average import MovingAverage, average_weights
 from regard.training.tensors import write_tensors
 
@@ -38,8 +37,3 @@ def test_moving_average_does_not_average_counters() -> None:
     model.num_batches_tracked += 5
     assert average.weights()["num_batches_tracked"] == 5
     assert "num_batches_tracked" not in average.tensors
-
-
-def test_moving_average_of_another_model_is_refused() -> None:
-    with pytest.raises(UserError, match=r"there does not fit this model"):
-        MovingAverage(nn.Linear(2, 3), decay=0.9).load({"weight": torch.ones(3, 2)}, origin="there")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from regard.data.arrays import load_arrays
 from regard.data.bad_rows import BadRows
 from regard.data.batches import generator
-from regard.data.config import Header, OnBad, VectorsConfig
+from regard.data.config import VectorsConfig
 from regard.data.tables import as_number, decode_line, excerpt, locate, read_lines
 from regard.errors import UserError
 from regard.system.files import plain_name, read_bytes
@@ -42,11 +42,11 @@ class VectorDataset:
 
 
 def read_vectors(
-    path: str | Path, *, size: int | None = None, header: Header = "auto", on_bad: OnBad = "error"
+    path: str | Path, config: VectorsConfig, *, size: int | None = None
 ) -> VectorDataset:
     """Read vectors: FILE.npy (rows, size), FILE.npz with such an array `y`, or rows of numbers
     (.csv with a header, .tsv, .txt), of `size` or all of one size."""
-    path, bad_rows = Path(path), BadRows(on_bad)
+    path, bad_rows = Path(path), BadRows(config.on_bad)
     suffix = Path(plain_name(path)).suffix
     if suffix not in _SUFFIXES:
         raise UserError(f"{path}: expected a file of vectors, {', '.join(_SUFFIXES)}.")
@@ -54,7 +54,7 @@ def read_vectors(
         array = load_arrays(read_bytes(path), str(path), ("y",))["y"]
         rows = _check_array(array, path, size, bad_rows)
     else:
-        has_header = header == "yes" or (header == "auto" and suffix == ".csv")
+        has_header = config.header == "yes" or (config.header == "auto" and suffix == ".csv")
         rows = _read_text(path, size, bad_rows, has_header=has_header)
     if not len(rows):
         raise UserError(f"{path}: has no usable rows, expected at least one vector of numbers.")

@@ -20,7 +20,7 @@ def test_every_format_gives_the_same_vectors(tmp_path):
     (tmp_path / "a.txt").write_text("1.5 -2  3\n0.25 1e3 -4.5\n")
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"x,y,z\n1.5,-2,3\n0.25,1e3,-4.5\n"))
     for name in ("a.npy", "a.npz", "a.csv", "a.tsv", "a.txt", "a.csv.gz"):
-        vectors = read_vectors(tmp_path / name, size=3)
+        vectors = read_vectors(tmp_path / name, VectorsConfig(), size=3)
         assert vectors.values.dtype == np.float32
         assert np.array_equal(vectors.values, ROWS.astype(np.float32)), name
         assert len(vectors) == 2
@@ -41,7 +41,7 @@ def test_bad_text_is_named_by_line(tmp_path, content, message):
     path = tmp_path / "a.csv"
     path.write_text(content)
     with pytest.raises(UserError, match=message) as caught:
-        read_vectors(path)
+        read_vectors(path, VectorsConfig())
     assert str(path) in str(caught.value)
 
 
@@ -49,12 +49,12 @@ def test_bad_rows_are_left_out_on_request(tmp_path):
     (tmp_path / "a.csv").write_text("a,b\n1,2\nx,3\n4,5\n")
     np.save(tmp_path / "a.npy", np.array([[1.0, 2.0], [np.inf, 3.0], [4.0, 5.0]]))
     for name, where in (("a.csv", "line 3"), ("a.npy", "row 2")):
-        vectors = read_vectors(tmp_path / name, on_bad="skip")
+        vectors = read_vectors(tmp_path / name, VectorsConfig(on_bad="skip"))
         assert vectors.values.tolist() == [[1.0, 2.0], [4.0, 5.0]]
         assert len(vectors.skipped) == 1
         assert where in vectors.skipped[0]
     with pytest.raises(UserError, match="row 2: expected finite numbers"):
-        read_vectors(tmp_path / "a.npy")
+        read_vectors(tmp_path / "a.npy", VectorsConfig())
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_bad_rows_are_left_out_on_request(tmp_path):
 def test_arrays_of_another_shape_or_kind_are_refused(tmp_path, array, message):
     np.save(tmp_path / "a.npy", array)
     with pytest.raises(UserError, match=message):
-        read_vectors(tmp_path / "a.npy")
+        read_vectors(tmp_path / "a.npy", VectorsConfig())
 
 
 def test_damaged_and_pickled_files_are_refused(tmp_path):
@@ -88,10 +88,10 @@ def test_damaged_and_pickled_files_are_refused(tmp_path):
         ("a.png", r"expected a file of vectors, \.npy"),
     ):
         with pytest.raises(UserError, match=message):
-            read_vectors(tmp_path / name)
+            read_vectors(tmp_path / name, VectorsConfig())
     message = r"expected numbers of shape \(rows, 2\), got float64 of shape \(2, 3\)"
     with pytest.raises(UserError, match=message):
-        read_vectors(tmp_path / "whole.npy", size=2)
+        read_vectors(tmp_path / "whole.npy", VectorsConfig(), size=2)
 
 
 def test_curves_are_those_of_their_formulas():
@@ -125,5 +125,5 @@ def test_other_inputs_are_refused(given):
 def test_header_is_an_option(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("0,1\n1.5,2\n")
-    assert read_vectors(path).values.tolist() == [[1.5, 2]]
-    assert read_vectors(path, header="no").values.tolist() == [[0, 1], [1.5, 2]]
+    assert read_vectors(path, VectorsConfig()).values.tolist() == [[1.5, 2]]
+    assert read_vectors(path, VectorsConfig(header="no")).values.tolist() == [[0, 1], [1.5, 2]]

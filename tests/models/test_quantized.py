@@ -7,9 +7,9 @@ import torch
 
 from regard.data.images.image_batches import ImageBatch
 from regard.models.autoencoders.config import AutoencoderConfig
-from regard.models.autoencoders.quantized import Codebook, QuantizedAutoencoder, usage
-from regard.training.tensors import load_weights, save_weights
-from tests.helpers import close, without_gradient
+from regard.models.autoencoders.quantized import Codebook, QuantizedAutoencoder
+from regard.training.tensors import load_weights
+from tests.helpers import close, save_weights, without_gradient
 
 SHAPE = (2, 7, 12)
 
@@ -148,12 +148,12 @@ def test_saved_and_loaded_is_the_same(tmp_path):
 
 
 def test_usage_by_hand():
-    share, perplexity = usage(torch.tensor([[0, 0, 3], [3, 0, 0]]), 8)
-    assert share == 2
-    assert perplexity == pytest.approx(
-        math.exp(-(2 / 3) * math.log(2 / 3) - (1 / 3) * math.log(1 / 3))
-    )
-    assert usage(torch.arange(8), 8) == (8, pytest.approx(8.0))
+    usage = Codebook(8, 3).usage
+    perplexity = math.exp(-(2 / 3) * math.log(2 / 3) - (1 / 3) * math.log(1 / 3))
+    expected = {"codes_used": 2, "code_perplexity": pytest.approx(perplexity)}
+    assert usage(torch.tensor([[0, 0, 3], [3, 0, 0]])) == expected
+    expected = {"codes_used": 8, "code_perplexity": pytest.approx(8.0)}
+    assert usage(torch.arange(8)) == expected
 
 
 def test_half_precision_selects_the_same_entries():

@@ -259,7 +259,7 @@ def test_files_pillow_images_and_arrays_of_any_size_are_equal(pictures, tmp_path
         if shape == (12, 20, 3):
             forms.append(pixels.transpose(2, 0, 1))
         rows = [trained.recipe.preprocess(trained._read_input(form, 1), 1)[0] for form in forms]
-        assert {row.shape for row in rows} == {trained.recipe.shape}
+        assert {row.shape for row in rows} == {trained.recipe._splits.shape}
         assert all(np.array_equal(row, rows[0]) for row in rows)
     expected = trained.recipe.load("test").data.pixels[0]
     assert np.array_equal(trained.recipe.preprocess(trained.test_input(0), 1)[0], expected)

@@ -8,13 +8,13 @@ import pytest
 import torch
 from PIL import Image
 
-from regard.data.batches import pad
+from regard.data.batches import InputBatches, pad
 from regard.data.embedded.scenes import NOTHING, DrawnScene
 from regard.data.tokenizer import BOS, EOS, SPECIALS
 from regard.look.hooks import record_weights
 from regard.recipes.draw.recipe import drawing_paths
 from regard.recipes.draw.scores import count_by_class, describe_canvas
-from regard.recipes.draw.stages import canvas_batches, reconstruct
+from regard.recipes.draw.stages import reconstruct
 from regard.recipes.load import load
 from tests.recipes.capture_checks import (
     answer_log_probs,
@@ -216,14 +216,12 @@ def test_paths_of_drawings():
 
 def test_canvases_are_shuffled_in_each_epoch(run):
     drawings = load(run).recipe._splits[0]
-    batches = canvas_batches(drawings, rows=150, seed=3)
+    batches = InputBatches(drawings.epoch, torch.tensor, rows=150, seed=3)
     first, second = batches.plan(0), batches.plan(1)
     assert sorted(i for rows in first for i in rows) == list(range(400))
     assert sorted(i for rows in second for i in rows) == list(range(400, 800))
-    assert first == canvas_batches(drawings, rows=150, seed=3).plan(0)
+    assert first == batches.plan(0)
     assert first[0] != tuple(range(150))
-    batch = batches.collate(0, (5, 3))
-    assert torch.equal(batch.source[1] * 255, torch.from_numpy(drawings.canvas(3)).float())
 
 
 def test_scores_of_drawings_equal_those_of_teacher_forcing(run):

@@ -21,7 +21,8 @@ from regard.recipes.registry import get_entry
 from regard.recipes.reviews.recipe import ReviewsRecipe
 from regard.recipes.run_folder import read_run
 from regard.system.files import hash_file
-from regard.training.tensors import read_tensors, save_weights
+from regard.training.tensors import read_tensors
+from tests.helpers import save_weights
 from tests.recipes.commands import command, failure
 
 MODEL = {

@@ -82,6 +82,14 @@ class Codebook(nn.Module):
         distance = (wide - entries).square().sum()
         return CodebookOutput(wide + (entries - wide).detach(), codes, distance)
 
+    def usage(self, codes: Int[Tensor, "..."]) -> dict[str, float]:
+        """Return the number of codes in use, and the perplexity exp(-sum_k p_k log p_k)."""
+        size = len(self.cluster_sizes)
+        shares = codes.flatten().bincount(minlength=size).double() / max(1, codes.numel())
+        used = shares[shares > 0]
+        perplexity = float(torch.exp(-(used * used.log()).sum()))
+        return {"codes_used": len(used), "code_perplexity": perplexity}
+
     @torch.no_grad()
     def _reset_unused(self, vectors: Tensor) -> None:
         share = len(vectors) * _world_size() / len(self.cluster_sizes)
@@ -171,13 +179,6 @@ class QuantizedAutoencoder(AutoencoderBase):
 
     def _decode_entries(self, entries: Float[Tensor, "batch row column dim"]) -> Tensor:
         return self.decoder(entries.movedim(-1, 1))
-
-
-def usage(codes: Int[Tensor, "..."], size: int) -> tuple[int, float]:
-    """Return the number of codes in use, and the perplexity exp(-sum_k p_k log p_k)."""
-    shares = codes.flatten().bincount(minlength=size).double() / max(1, codes.numel())
-    used = shares[shares > 0]
-    return len(used), float(torch.exp(-(used * used.log()).sum()))
 
 
 class _ResidualBlock(nn.Module):

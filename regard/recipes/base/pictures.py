@@ -86,8 +86,8 @@ class ImageSplits:
 
     def __init__(self, data: ImagesConfig, seed: int):
         self.data, self.seed = data, seed
-        self.shape: tuple[int, int, int] | None = None
-        """Shape of all images, once it is known."""
+        self.shape: Any = None
+        """Shape (channels, height, width) of all images, once it is known."""
 
     def load(self, split: str, data: ImagesConfig) -> Dataset[ImageDataset]:
         """Return the images of a split; `data` names those of the test."""
@@ -114,8 +114,8 @@ class ImageSplits:
         return read_training_images(self.data, seed=self.seed)
 
 
-class ImageShape(Artifact):
-    """Shape (channels, height, width) of a run's images."""
+class InputShape(Artifact):
+    """Shape of a run's images, (channels, height, width), or vectors, (size,)."""
 
-    shape: tuple[int, int, int]
-    file: ClassVar[str] = "images.json"
+    shape: tuple[int, ...]
+    file: ClassVar[str] = "shape.json"

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from regard.data.embedded.scenes import NOTHING, SceneDataset, split_cells
 from regard.models.model import BatchLoss
 from regard.models.writers.classes import ClassWriter
-from regard.recipes.base.recipe import plan_by_count
 from regard.recipes.base.scoring import device_of
 
 ROWS = 256
@@ -64,9 +63,8 @@ class ConvolutionalClassifier(nn.Module):
     def classify(self, images: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Return the most likely class of each image, or NOTHING."""
         parts = []
-        for rows in plan_by_count(images, ROWS):
-            pixels = torch.from_numpy(images[rows.start : rows.stop]).float() / 255
-            parts.append(self(pixels.to(device_of(self))))
+        for part in torch.from_numpy(images).split(ROWS):
+            parts.append(self((part.float() / 255).to(device_of(self))))
         classes = torch.cat(parts).argmax(-1).cpu().numpy()
         return np.where(classes == self.writer.output.out_features - 1, NOTHING, classes)
 

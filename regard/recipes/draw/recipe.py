@@ -44,7 +44,7 @@ from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.config import check_positions
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.inputs import Prompt
-from regard.recipes.base.pictures import to_picture
+from regard.recipes.base.pictures import InputShape, to_picture
 from regard.recipes.base.recipe import Answer, Dataset, Example, Recipe, View, note_skipped
 from regard.recipes.base.run import Run
 from regard.recipes.base.scoring import device_of, loss_per_token
@@ -121,14 +121,14 @@ class DrawRecipe(Recipe[DrawRunConfig]):
     def open(self, folder: Path) -> None:
         self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
         run = folder.parent
-        stage = stages.TrainedStage.load(run / f"{stages.AUTOENCODER}.json")
-        self.autoencoder = QuantizedAutoencoder(self.config.autoencoder, stage.shape)
+        shape = InputShape.load(run / f"{stages.AUTOENCODER}.json").shape
+        self.autoencoder = QuantizedAutoencoder(self.config.autoencoder, shape)
         load_weights(run / stages.AUTOENCODER / "model.safetensors", self.autoencoder.eval())
         self.labels, self.classifier = None, None
         if (folder / _LABELS).exists():
             self.labels = Labels.load(folder / _LABELS)
-            stage = stages.TrainedStage.load(run / f"{stages.CLASSIFIER}.json")
-            self.classifier = ConvolutionalClassifier(stage.shape, stage.classes + 1)
+            shape: Any = InputShape.load(run / f"{stages.CLASSIFIER}.json").shape
+            self.classifier = ConvolutionalClassifier(shape, len(self.labels.names) + 1)
             load_weights(run / stages.CLASSIFIER / "model.safetensors", self.classifier.eval())
 
     def batches(self) -> TokenBatches:

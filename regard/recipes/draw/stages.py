@@ -9,6 +9,7 @@ images of the training split, with an additional class for empty cells (black, w
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +17,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.data.artifact import Artifact
 from regard.data.batches import InputBatches
 from regard.data.embedded.scenes import CanvasDataset, SceneDataset
 from regard.data.images.image_batches import ImageBatches
 from regard.errors import UserError
-from regard.models.autoencoders.quantized import QuantizedAutoencoder, usage
+from regard.models.autoencoders.quantized import QuantizedAutoencoder
 from regard.recipes.base.config import COSINE
+from regard.recipes.base.pictures import InputShape
 from regard.recipes.base.recipe import plan_by_count
 from regard.recipes.base.run import Run, training_fingerprint
 from regard.recipes.base.scoring import device_of
@@ -33,13 +34,6 @@ from regard.training.protocols import TrainingBatches
 from regard.training.seeds import derive_seed
 
 AUTOENCODER, CLASSIFIER = "autoencoder", "classifier"
-
-
-class TrainedStage(Artifact):
-    """Shape (channels, height, width) of the images of a stage, and its number of classes."""
-
-    shape: tuple[int, int, int]
-    classes: int = 0
 
 
 @torch.no_grad()
@@ -68,20 +62,8 @@ def autoencoder_scores(model: QuantizedAutoencoder, drawings: CanvasDataset) -> 
     """Return the squared error of an autoencoder, and the use of its codes."""
     indices = drawings.epoch(0)
     codes = encode_canvases(model, drawings, indices)
-    used, perplexity = usage(codes, len(model.codebook.cluster_sizes))
     difference = reconstruct(model, codes).astype(np.float64) - stack_canvases(drawings, indices)
-    return {
-        "mse": float(np.square(difference / 255).mean()),
-        "codes_used": used,
-        "code_perplexity": perplexity,
-    }
-
-
-def canvas_batches(drawings: CanvasDataset, *, rows: int, seed: int) -> InputBatches:
-    """Return batches of canvases for an autoencoder, shuffled in each epoch."""
-    return InputBatches(
-        drawings.epoch, lambda indices: _to_tensor(drawings, indices), rows=rows, seed=seed
-    )
+    return {"mse": float(np.square(difference / 255).mean()), **model.codebook.usage(codes)}
 
 
 def train_autoencoder(
@@ -97,10 +79,15 @@ def train_autoencoder(
     notify(f"training the autoencoder first: canvases of {sizes}")
     _train_stage(
         folder / AUTOENCODER,
-        TrainedStage(train.shape),
         run,
         model,
-        canvas_batches(train, rows=config.autoencoder_batch, seed=derive_seed(run.seed, 2)),
+        InputBatches(
+            train.epoch,
+            partial(_to_tensor, train),
+            rows=config.autoencoder_batch,
+            seed=derive_seed(run.seed, 2),
+        ),
+        shape=train.shape,
         steps=config.autoencoder_steps,
         lr=config.autoencoder_lr,
         measure=lambda model: autoencoder_scores(model, val),
@@ -132,10 +119,10 @@ def train_classifier(
     )
     _train_stage(
         folder / CLASSIFIER,
-        TrainedStage(shape, classes),
         run,
         model,
         batches,
+        shape=shape,
         steps=run.config.classifier_steps,
         lr=2e-3,
         measure=lambda model: {"accuracy": model.accuracy(val)},
@@ -145,11 +132,11 @@ def train_classifier(
 
 def _train_stage(
     folder: Path,
-    stage: TrainedStage,
     run: Run,
     model: nn.Module,
     batches: TrainingBatches,
     *,
+    shape: tuple[int, int, int],
     steps: int,
     lr: float,
     measure: Callable[..., dict[str, float]],
@@ -184,7 +171,7 @@ def _train_stage(
     if result.is_interrupted:
         raise KeyboardInterrupt
     with replace_atomically(folder.with_suffix(".json")) as unfinished:
-        stage.save(unfinished)
+        InputShape(shape).save(unfinished)
 
 
 def stack_canvases(drawings: CanvasDataset, indices: Sequence[int]) -> NDArray[np.uint8]:

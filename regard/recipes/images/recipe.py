@@ -27,7 +27,7 @@ from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.inputs import TABLES, Input
-from regard.recipes.base.pictures import ImageShape, ImageSplits, image_list, patch_axis, to_picture
+from regard.recipes.base.pictures import ImageSplits, InputShape, image_list, patch_axis, to_picture
 from regard.recipes.base.recipe import Dataset, Example
 from regard.recipes.images.config import ImagesRunConfig
 from regard.recipes.targets.recipe import TargetRecipe
@@ -38,7 +38,6 @@ from regard.system.progress import track
 class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
     """Recipe of image classification and regression."""
 
-    shape: tuple[int, int, int]
     nouns = ("class", "image")
     unit = "images"
     batch_rows = 256
@@ -53,11 +52,11 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
 
     def fit(self, train: Dataset[ImageDataset]) -> dict[str, Any]:
         target = self.kind.fit(self.raw_targets(train), self.config.data)
-        return {ImageShape.file: ImageShape(train.data.shape), **target.artifacts()}
+        return {InputShape.file: InputShape(train.data.shape), **target.artifacts()}
 
     def open(self, folder: Path) -> None:
         super().open(folder)
-        self.shape = self._splits.shape = ImageShape.load(folder / ImageShape.file).shape
+        self._splits.shape = InputShape.load(folder / InputShape.file).shape
 
     def batches(self) -> ImageBatches:
         train = self.read_encoded(self.train)
@@ -72,13 +71,13 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
     def model(self) -> Model:
         config, smoothing = self.config.model, self.config.train.label_smoothing
         reader = ImageReader(
-            self.shape, config.core.width, patch=self.config.patch, dropout=config.dropout
+            self._splits.shape, config.core.width, patch=self.config.patch, dropout=config.dropout
         )
         build = partial(self.target.build_writer, config=config, label_smoothing=smoothing)
         return build_classifier(config, reader, lambda dim, pool: build(dim, pool=pool))
 
     def describe(self) -> str:
-        return f"images of {' x '.join(map(str, self.shape))}; {self.target.signature}"
+        return f"images of {' x '.join(map(str, self._splits.shape))}; {self.target.signature}"
 
     def evaluation_batches(self, dataset: Dataset[ImageDataset]) -> Iterator[ImageBatch]:
         batches = ImageBatches(dataset.data.pixels, dataset.targets, rows=self.batch_rows, seed=0)

@@ -79,9 +79,7 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
         return make_rooms(split, self.run.seed, self.config.data)
 
     def read_split(self, split: str) -> Clouds:
-        path = getattr(self.config.data, split)
-        assert path is not None
-        return read_clouds(path, self.config.data)
+        return read_clouds(getattr(self.config.data, split), self.config.data)
 
     def fit(self, train: Dataset[Clouds]) -> dict[str, Any]:
         return super().fit(train) | {_SCALE: CloudScale.measure(train.data)}

@@ -18,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.data.artifact import Artifact
 from regard.data.batches import InputBatches
 from regard.data.config import ImagesConfig, VectorsConfig
 from regard.data.held_out import split_data
@@ -28,10 +27,10 @@ from regard.errors import UserError
 from regard.look.figures.manifold import FINE, STEPS, Manifold, plane, plot_manifold
 from regard.look.figures.results import plot_images
 from regard.models.autoencoders.autoencoder import Autoencoder
-from regard.models.autoencoders.quantized import QuantizedAutoencoder, usage
+from regard.models.autoencoders.quantized import QuantizedAutoencoder
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.inputs import TABLES, Input
-from regard.recipes.base.pictures import ImageShape, ImageSplits, image_list
+from regard.recipes.base.pictures import ImageSplits, InputShape, image_list
 from regard.recipes.base.recipe import Answer, Dataset, Example, Recipe, View, plan_by_count
 from regard.recipes.base.scoring import device_of
 from regard.recipes.rebuild.config import RebuildRunConfig
@@ -39,16 +38,10 @@ from regard.system.files import plain_name
 from regard.system.progress import track
 from regard.trace import Trace
 
-_ROWS, _VECTORS = 512, "vectors.json"
+_ROWS = 512
 
 Values = NDArray[np.uint8] | NDArray[np.float32]
 """Pixels (images, channels, height, width), or vectors (rows, size)."""
-
-
-class VectorSize(Artifact):
-    """Size of a run's vectors."""
-
-    size: int
 
 
 def pca_error(train: np.ndarray, test: np.ndarray, size: int) -> float:
@@ -88,7 +81,7 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
             vectors = make_curve(data, "test")
         else:
             size = self.shape[0] if self.shape else self._vectors[0].values.shape[1]
-            vectors = _read_vectors(data.test, data, size)
+            vectors = read_vectors(data.test, data, size=size)
         values: Any = vectors.values
         names = View(len(values), lambda i: " ".join(f"{number:.4g}" for number in values[i]))
         notes = (*vectors.skipped, *vectors.notices)
@@ -96,17 +89,16 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
 
     @cached_property
     def _images(self) -> ImageSplits:
-        data: Any = self.config.data
-        return ImageSplits(data, self.run.seed)
+        return ImageSplits(self.settings.data, self.run.seed)
 
     @cached_property
     def _vectors(self) -> tuple[VectorDataset, VectorDataset]:
-        data: Any = self.config.data
+        data = self.settings.data
         if data.train is None:
             return make_curve(data, "train"), make_curve(data, "val")
-        train = _read_vectors(data.train, data)
+        train = read_vectors(data.train, data)
         if data.val is not None:
-            return train, _read_vectors(data.val, data, train.values.shape[1])
+            return train, read_vectors(data.val, data, size=train.values.shape[1])
         return split_data(train, data.val_share, "vectors", seed=self.run.seed)
 
     @property
@@ -118,16 +110,11 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         return dataset
 
     def fit(self, train: Dataset[Any]) -> dict[str, Any]:
-        self._check_range(train.data.values, train.origin)
-        if self._reads_vectors:
-            return {_VECTORS: VectorSize(train.data.values.shape[1])}
-        return {ImageShape.file: ImageShape(train.data.shape)}
+        values = self.encode(train).data.values
+        return {InputShape.file: InputShape(values.shape[1:])}
 
     def open(self, folder: Path) -> None:
-        if self._reads_vectors:
-            self.shape = (VectorSize.load(folder / _VECTORS).size,)
-        else:
-            self.shape = self._images.shape = ImageShape.load(folder / ImageShape.file).shape
+        self.shape = self._images.shape = InputShape.load(folder / InputShape.file).shape
 
     def batches(self) -> InputBatches:
         values = self.train.data.values
@@ -156,8 +143,7 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         return QuantizedAutoencoder(self.config.model, self.shape).numbers
 
     def measure(self, model: nn.Module) -> dict[str, float]:
-        values = self.encoded_val.data.values
-        return {"mse": reconstruction_error(model, values), **codebook_usage(model, values)}
+        return reconstruction_scores(model, self.encoded_val.data.values)
 
     def metrics(self, inference: ActiveModel, dataset: Dataset[Any]) -> dict[str, Any]:
         model, values = inference.model, dataset.data.values
@@ -167,9 +153,8 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         if self.config.model.kind == "quantized":
             signature += f" of {self.config.model.codebook_size} codes"
         return {
-            "mse": reconstruction_error(model, values),
+            **reconstruction_scores(model, values),
             "mse_pca": pca_error(self.train.data.values, values, size),
-            **codebook_usage(model, values),
             "signature": signature,
         }
 
@@ -247,26 +232,16 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
 
 
 @torch.no_grad()
-def reconstruction_error(model: nn.Module, pixels: np.ndarray) -> float:
-    """Return the mean squared error per pixel or number."""
-    total = 0.0
+def reconstruction_scores(model: nn.Module, pixels: np.ndarray) -> dict[str, float]:
+    """Return the mean squared error per pixel or number, and the use of a codebook."""
+    total, codes = 0.0, []
     for rows in track(plan_by_count(pixels, _ROWS), "inputs", len(pixels)):
         part = pixels[rows.start : rows.stop]
         total += (_reconstruct(model, part) - _to_tensor(part)).double().square().sum().item()
-    return total / pixels.size
-
-
-@torch.no_grad()
-def codebook_usage(model: nn.Module, pixels: np.ndarray) -> dict[str, float]:
-    """Return the number of codes in use and their perplexity; empty without a codebook."""
-    if not isinstance(model, QuantizedAutoencoder):
-        return {}
-    codes = []
-    for rows in plan_by_count(pixels, _ROWS):
-        images = _to_tensor(pixels[rows.start : rows.stop]).to(device_of(model))
-        codes.append(model.encode(images).cpu())
-    used, perplexity = usage(torch.cat(codes), len(model.codebook.cluster_sizes))
-    return {"codes_used": used, "code_perplexity": perplexity}
+        if isinstance(model, QuantizedAutoencoder):
+            codes.append(model.encode(_to_tensor(part).to(device_of(model))).cpu())
+    use = model.codebook.usage(torch.cat(codes)) if isinstance(model, QuantizedAutoencoder) else {}
+    return {"mse": total / pixels.size} | use
 
 
 @torch.no_grad()
@@ -300,10 +275,6 @@ def _to_tensor(values: np.ndarray) -> Tensor:
     """Return pixels (uint8) within [0, 1], and vectors as they are."""
     tensor = torch.from_numpy(values).float()
     return tensor / 255 if values.dtype == np.uint8 else tensor
-
-
-def _read_vectors(path: str, data: VectorsConfig, size: int | None = None) -> VectorDataset:
-    return read_vectors(path, size=size, header=data.header, on_bad=data.on_bad)
 
 
 def _count(numbers: int) -> str:

@@ -1,10 +1,13 @@
 """Comparison of tensors within the bound of their dtype; what tests skip or expect elsewhere."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from regard.ops.dispatch import unsupported_reason
+from regard.training.tensors import tensors_of, ties_of, write_tensors
 
 BOUNDS = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2}
 """Maximum relative and absolute error of results computed in each dtype."""
@@ -24,6 +27,11 @@ def close(actual: Tensor, expected: Tensor) -> None:
     bound = max((BOUNDS[dtype] for dtype in floats), default=0.0)
     wide = [tensor.detach().double() if floats else tensor for tensor in (actual, expected)]
     torch.testing.assert_close(*wide, rtol=bound, atol=bound, check_device=False)
+
+
+def save_weights(path: Path, model: nn.Module) -> None:
+    """Save the parameters and buffers of a model."""
+    write_tensors(path, tensors_of(model), ties=ties_of(model))
 
 
 def without_gradient(model: nn.Module) -> set[str]:

@@ -21,7 +21,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 from regard.errors import UserError
-from regard.training.protocols import Trainable, TrainingLoss
 from regard.training.tensors import is_sharded, load_tensors, tensors_of
 
 Item = TypeVar("Item")
@@ -62,8 +61,6 @@ class World:
 
     def run_on_main(self, work: Callable[[], Item]) -> Item:
         """Run `work` on the main process; return its result or raise its error on every process."""
-        if self.size == 1:
-            return work()
         item, error = None, None
         if self.is_main:
             try:
@@ -118,10 +115,6 @@ class Replica:
     """Model of one process: a single model, a replica (DDP) or a shard (FSDP2)."""
 
     def __init__(self, model: nn.Module, world: World, *, shard: str, compiled: bool = False):
-        if not (callable(getattr(model, "loss", None)) and callable(getattr(model, "count", None))):
-            raise TypeError(
-                f"model must have loss(batch) and count(batch), got {type(model).__name__}."
-            )
         if world.size > 1 and shard == "none":
             raise UserError(f"shard must be ddp or fsdp for {world.size} processes, got none.")
         self.world = world
@@ -129,16 +122,16 @@ class Replica:
         # Decoding calls parts of the model that FSDP does not wrap, so it uses a whole copy of the
         # model.
         self._whole = copy.deepcopy(model) if self.is_sharded and world.is_main else model
-        self.model = model.to(world.device)
-        self._objective: nn.Module = _Objective(model)
+        self.model: Any = model.to(world.device)
+        self.objective: Any = _Objective(model)
         if compiled:
-            self._objective.compile(dynamic=True)
+            self.objective.compile(dynamic=True)
         if world.size == 1:
             return
         for value in tensors_of(model).values():
             dist.broadcast(value, src=0)
         if not self.is_sharded:
-            self._objective = DistributedDataParallel(self._objective, init_sync=False)
+            self.objective = DistributedDataParallel(self.objective, init_sync=False)
             return
         from torch.distributed.fsdp import fully_shard  # noqa: PLC0415  # takes 0.7 s to import
 
@@ -148,18 +141,12 @@ class Replica:
         blocks = getattr(model, "blocks", None)
         for block in blocks() if callable(blocks) else ():
             fully_shard(block, mesh=mesh)
-        fully_shard(self._objective, mesh=mesh)
-
-    def loss(self, batch: Any) -> TrainingLoss:
-        return cast("TrainingLoss", self._objective(batch))
-
-    def count(self, batch: Any) -> int:
-        return int(cast("Trainable", self.model).count(batch))
+        fully_shard(self.objective, mesh=mesh)
 
     def accumulate(self, *, last: bool) -> AbstractContextManager[None]:
         """Return the context of a batch's backward pass; DDP synchronizes after the last only."""
-        if isinstance(self._objective, DistributedDataParallel) and not last:
-            return self._objective.no_sync()
+        if isinstance(self.objective, DistributedDataParallel) and not last:
+            return self.objective.no_sync()
         return nullcontext()
 
     def gather(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -173,26 +160,18 @@ class Replica:
 
     @contextmanager
     def evaluation_model(self, tensors: Mapping[str, Tensor] | None = None) -> Iterator[nn.Module]:
-        """Yield the whole model in eval mode on the main process, with its weights or `tensors`.
+        """Yield a copy of the whole model in eval mode on the main process, with the current
+        weights or `tensors`.
 
         For a sharded model, `tensors` must be given, even if they are the current weights (see
-        `gather`). The model is restored afterwards.
+        `gather`).
         """
-        model, before = self._whole, None
-        if tensors is not None and not self.is_sharded:
-            before = {name: value.clone() for name, value in tensors_of(model).items()}
+        model = copy.deepcopy(self._whole)
         if tensors is not None:
             load_tensors(model, tensors, origin="the averaged weights")
         model.to(self.world.device).eval()
-        try:
-            with torch.no_grad():
-                yield model
-        finally:
-            if before is not None:
-                load_tensors(model, before, origin="the current weights")
-            if self.is_sharded:
-                model.to("cpu")
-            self.model.train()
+        with torch.no_grad():
+            yield model
 
 
 class _Objective(nn.Module):

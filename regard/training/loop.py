@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,7 +25,7 @@ from regard.ops.dispatch import unsupported_reason
 from regard.system.interrupt import Interrupted, Interruption, handle_signals
 from regard.system.lock import lock_folder
 from regard.training.average import MovingAverage, average_weights
-from regard.training.checkpoint import FORMAT, CheckpointStore, State, check_settings
+from regard.training.checkpoint import CheckpointStore, State, check_settings
 from regard.training.config import TrainConfig
 from regard.training.distribution import Replica, join_process_group
 from regard.training.log import Log
@@ -63,8 +65,6 @@ class Result:
     """Validation metrics of these weights."""
     progress: Progress
     """Progress at the end: step, epoch, tokens, seconds, best_step."""
-    weights: Path
-    """Path of model.safetensors."""
 
     @property
     def is_interrupted(self) -> bool:
@@ -104,13 +104,16 @@ def fit(
 
     Raises:
         Diverged: the loss is NaN or infinite.
-        CheckpointError: the checkpoint is of another version or of a run with other settings.
-        UserError: a file is damaged, the device or a batch cannot be used, or another process
-            trains in the folder.
+        UserError: the checkpoint is of a run with other settings, a file is damaged, the device or
+            a batch cannot be used, or another process trains in the folder.
     """
-    settings = {**(fingerprint or {}), "seed": seed, "train": config.training_fingerprint()}
-    # With and without compiled code, dropout draws other bits.
-    settings["native"] = unsupported_reason() is None
+    settings = {
+        **(fingerprint or {}),
+        "seed": seed,
+        "train": config.training_fingerprint(),
+        # With and without compiled code, dropout draws other bits.
+        "native": unsupported_reason() is None,
+    }
     with (
         join_process_group(config.device) as world,
         handle_signals() as interruption,
@@ -159,7 +162,7 @@ class _Run:
         self.average = MovingAverage(self.model, decay=config.ema) if config.ema else None
         self.best_kind = "ema" if config.ema else "best"
         self.store = CheckpointStore(folder, keep=config.keep)
-        self.epoch_plan: tuple[int, Sequence[tuple[int, ...]]] = (-1, ())
+        self.plan = lru_cache(maxsize=1)(self.batches.plan)
         saved = self.world.run_on_main(self.store.open)
         self.progress, log_bytes = self.resume(*saved) if saved else (Progress(), 0)
         self.saved = (self.progress.step, self.progress.seconds)
@@ -198,7 +201,10 @@ class _Run:
     def step(self) -> None:
         progress, config = self.progress, self.config
         start = time.monotonic()
-        plan = self.plan()
+        plan = self.plan(progress.epoch)
+        if not plan:
+            expected = "training data must have at least one batch per epoch"
+            raise UserError(f"{expected}, got no batch in epoch {progress.epoch + 1}.")
         rows = plan[progress.position : progress.position + config.accumulate]
         number, done = progress.step + 1, progress.completed_fraction(config, batches=len(plan))
         losses, own_nll, count = add_gradients(
@@ -218,7 +224,10 @@ class _Run:
         norm = clip_grad_norm_(self.model.parameters(), config.clip or math.inf)
         norm = float(norm.full_tensor() if is_sharded(norm) else norm)
         if not all(map(math.isfinite, [*totals, norm])):
-            self.stop_diverged(rows, totals, norm)
+            pairs = zip(rows, totals, strict=True)
+            bad = [group for group, total in pairs if not math.isfinite(total)]
+            what = f"the loss is {sum(totals)}" if bad else f"the gradient's norm is {norm}"
+            self.stop("at", number, what, sorted(chain(*(bad or rows))))
         lr = learning_rate(config, step=number, done=done, warmup_end=progress.warmup_end)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
@@ -242,31 +251,8 @@ class _Run:
         if is_line:
             progress.log_sums = [0.0, 0.0, 0.0]
 
-    def plan(self) -> Sequence[tuple[int, ...]]:
-        epoch = self.progress.epoch
-        if self.epoch_plan[0] != epoch:
-            self.epoch_plan = (epoch, self.batches.plan(epoch))
-        if not self.epoch_plan[1]:
-            raise UserError(
-                f"training data must have at least one batch per epoch, got no batch in epoch "
-                f"{epoch + 1}."
-            )
-        return self.epoch_plan[1]
-
-    def stop_diverged(
-        self, rows: Sequence[tuple[int, ...]], totals: Sequence[float], norm: float
-    ) -> NoReturn:
-        """Raise Diverged for a step whose loss or gradient is not finite; checkpoints stay."""
-        bad, what = rows, f"the gradient's norm is {norm}"
-        if not all(map(math.isfinite, totals)):
-            pairs = zip(rows, totals, strict=True)
-            bad = [group for group, total in pairs if not math.isfinite(total)]
-            what = f"the loss is {sum(totals)}"
-        indices = sorted(index for group in bad for index in group)
-        self.stop("at", self.progress.step + 1, what, indices)
-
     def stop(self, when: str, step: int, what: str, indices: Sequence[int] = ()) -> NoReturn:
-        """Raise Diverged, after a line in the log; indices: rows of the batch."""
+        """Raise Diverged, after a line in the log; checkpoints stay. indices: rows of the batch."""
         values = {"failed_step": step, "indices": list(indices), "what": what}
         self.log.record("diverged", self.progress, values)
         if indices:
@@ -345,9 +331,7 @@ class _Run:
         self.check_finite(whole["model"])
         if self.world.is_main:
             size = self.log.size()
-            state = State(
-                format=FORMAT, progress=self.progress, settings=self.settings, log_bytes=size
-            )
+            state = State(progress=self.progress, settings=self.settings, log_bytes=size)
             self.store.save(state, whole, ties=self.ties)
         self.saved = (self.progress.step, self.progress.seconds)
 
@@ -356,12 +340,11 @@ class _Run:
         check_settings(folder, state, self.settings)
         # The path as seen by this process, which may differ from that of the main process.
         folder = self.folder / "checkpoints" / folder.name
-        origin = str(folder)
-        load_tensors(self.model, read_tensors(folder / "model.safetensors"), origin=origin)
+        load_tensors(self.model, read_tensors(folder / "model.safetensors"), origin=str(folder))
         tensors = read_tensors(folder / "optimizer.safetensors")
-        load_optimizer_tensors(self.optimizer, self.model, tensors, origin=origin)
+        load_optimizer_tensors(self.optimizer, self.model, tensors)
         if self.average:
-            self.average.load(read_tensors(folder / "ema.safetensors"), origin=origin)
+            self.average.load(read_tensors(folder / "ema.safetensors"))
         self.world.broadcast(None)  # nothing is removed before all processes have loaded it
         self.world.run_on_main(lambda: self.store.accept(state))
         return state.progress, state.log_bytes
@@ -417,7 +400,6 @@ class _Run:
             selected=selected,
             metrics=dict(metrics),
             progress=deepcopy(self.progress),
-            weights=self.weights,
         )
 
     def clock(self) -> float:

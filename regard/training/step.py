@@ -46,14 +46,13 @@ def add_gradients(
     for rows in plan:
         own = rows[world.rank :: world.size]
         own_batches.append((batches.collate(epoch, own or rows[:1]), int(bool(own))))
-    own_count = sum(replica.count(batch) for batch, weight in own_batches if weight)
+    own_count = sum(replica.model.count(batch) for batch, weight in own_batches if weight)
     count = round(world.sum([own_count])[0])
     if count == 0:
         raise UserError(
             f"a batch has no target token: its rows are {list(plan[0])[:10]} in epoch {epoch + 1}."
         )
     sums: list[Tensor] = []
-    weights = [weight for _, weight in own_batches for _ in ("total", "nll")]
     for number, (batch, weight) in enumerate(own_batches):
         torch.manual_seed(derive_seed(seed, step, number, world.rank))
         with replica.accumulate(last=number == len(own_batches) - 1):
@@ -62,11 +61,10 @@ def add_gradients(
                 nullcontext() if is_float32 else torch.autocast(world.device.type, torch.bfloat16)
             )
             with cast:
-                loss = replica.loss(batch.to(world.device))
+                loss = replica.objective(batch.to(world.device))
             # DDP and FSDP average over processes; times their number this is the sum.
             (loss.total * (weight * world.size / count)).backward()
-        sums += [loss.total.detach().float(), loss.nll.detach().float()]
+        sums += [weight * loss.total.detach().float(), weight * loss.nll.detach().float()]
     # One transfer per step, after all work is queued on the device.
-    pairs = zip(torch.stack(sums).tolist(), weights, strict=True)
-    values = [value * weight for value, weight in pairs]
+    values = torch.stack(sums).tolist()
     return values[::2], sum(values[1::2]), count

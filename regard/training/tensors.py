@@ -21,8 +21,6 @@ from regard.system.writing import replace_atomically
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
-_MAX_SHOWN = 3
-
 
 def write_tensors(
     path: Path, tensors: Mapping[str, Tensor], *, ties: Mapping[str, str] | None = None
@@ -54,14 +52,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise UserError(f"{path}: damaged or missing: {error}") from error
 
 
-def save_weights(path: Path, model: nn.Module) -> None:
-    """Save the parameters and buffers of a model to `path` (.safetensors), atomically."""
-    tensors = {name: value.detach().cpu() for name, value in tensors_of(model).items()}
-    write_tensors(path, tensors, ties=ties_of(model))
-
-
 def load_weights(path: Path, model: nn.Module) -> None:
-    """Load the weights that `save_weights` or `fit` wrote into a model.
+    """Load the weights that `fit` wrote into a model.
 
     Raises: UserError naming the file if it is missing, damaged, does not fit the model, or holds a
             weight that is not finite.
@@ -144,8 +136,8 @@ def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], *, origin: str
                 f"of {value.dtype}"
             )
     if errors:
-        more = f" and {len(errors) - _MAX_SHOWN} more" if len(errors) > _MAX_SHOWN else ""
-        raise UserError(f"{origin} does not fit this model: {'; '.join(errors[:_MAX_SHOWN])}{more}")
+        shown = "; ".join(errors[:3])
+        raise UserError(f"{origin} does not fit this model: {shown} ({len(errors)} differences)")
     with torch.no_grad():
         for name, value in own.items():
             value.copy_(distribute_like(tensors[name], like=value))

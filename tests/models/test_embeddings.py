@@ -34,8 +34,8 @@ from regard.models.cores.config import (
 from regard.models.readers.tokens import TokenReader, embedding_projection, embedding_table
 from regard.models.writers.classes import ClassWriter
 from regard.models.writers.tokens import TokenWriter
-from regard.training.tensors import load_weights, save_weights
-from tests.helpers import close, without_gradient
+from regard.training.tensors import load_weights
+from tests.helpers import close, save_weights, without_gradient
 
 WIDTH, DIM, VOCAB = 12, 5, 9
 CORES: dict[str, CoreConfig] = {

@@ -40,8 +40,8 @@ from regard.models.writers.tags import NONE, TagWriter
 from regard.models.writers.tokens import TokenWriter
 from regard.models.writers.tracks import TrackWriter
 from regard.models.writers.writer import Writer
-from regard.training.tensors import load_weights, save_weights
-from tests.helpers import close, without_gradient
+from regard.training.tensors import load_weights
+from tests.helpers import close, save_weights, without_gradient
 from tests.shapes import without_checks
 
 ROWS, VOCAB, PREDICTED, STEPS = 3, 13, 5, 6

@@ -6,7 +6,8 @@ from safetensors import safe_open
 from torch import nn
 
 from regard.errors import UserError
-from regard.training.tensors import load_weights, save_weights
+from regard.training.tensors import load_weights
+from tests.helpers import save_weights
 from tests.training.toy import ToyModel
 
 

@@ -5,12 +5,13 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from regard.models.model import BatchLoss
 from regard.training.config import TrainConfig
 from regard.training.loop import Result, fit
 
@@ -27,12 +28,6 @@ class ToyBatch:
 
     def to(self, device: torch.device) -> Self:
         return type(self)(self.tokens.to(device), self.indices)
-
-
-class ToyLoss(NamedTuple):
-    total: Tensor
-    nll: Tensor
-    count: int
 
 
 class ToyBlock(nn.Linear):
@@ -57,7 +52,7 @@ class ToyModel(nn.Module):
     def blocks(self) -> list[nn.Module]:
         return list(self.layers)
 
-    def loss(self, batch: ToyBatch) -> ToyLoss:
+    def loss(self, batch: ToyBatch) -> BatchLoss:
         inputs, targets = batch.tokens[:, :-1], batch.tokens[:, 1:]
         hidden = self.embed(inputs) * self.scale
         for layer in self.layers:
@@ -66,7 +61,7 @@ class ToyModel(nn.Module):
         total = functional.cross_entropy(
             logits.flatten(0, 1), targets.flatten(), ignore_index=0, reduction="sum"
         )
-        return ToyLoss(total, total.detach(), self.count(batch))
+        return BatchLoss(total, total.detach(), self.count(batch))
 
     def count(self, batch: ToyBatch) -> int:
         return int((batch.tokens[:, 1:] != 0).sum())

@@ -8,8 +8,8 @@ from typing import Any
 
 from regard.cli.notices import print_notice
 from regard.errors import UserError
-from regard.recipes.base.inputs import TABLES, Input, list_files
-from regard.system.files import check_file, open_unpacked
+from regard.recipes.base.inputs import TABLES, Input
+from regard.system.files import check_file, list_files, open_unpacked
 
 MAX_BLOCK = 256
 """Maximum number of files or rows that are answered together."""
@@ -77,7 +77,10 @@ def _read_word(word: str, trained: Any, skip_bad: bool) -> Iterator[list[Input]]
     if path.is_dir():
         if not recipe.files_of_folder:
             raise UserError(f"{word}: is a folder, expected a text or a file")
-        yield from _blocks(list_files(path, recipe.files_of_folder, print_notice))
+        files, notices = list_files(path, recipe.files_of_folder)
+        for notice in notices:
+            print_notice(notice)
+        yield from _blocks(Input(str(file), str(file)) for file in files)
         return
     check_file(path)
     if recipe.is_table(path):

@@ -1,13 +1,16 @@
 """Data sets of images or point clouds with labeled boxes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.text.labels import Labels
+from regard.data.bad_rows import BadRows
+from regard.data.tables import as_text
+from regard.data.text.labels import Labels, normalize_label
 from regard.errors import UserError
 
 ItemT = TypeVar("ItemT")
@@ -57,3 +60,47 @@ class AnnotatedDataset(Generic[ItemT]):
                     problem = labels.describe_unknown(label, ("label", noun.removesuffix("s")))
                     raise UserError(f"{item.where}: {problem}")
         return [np.array([known[label] for label in item.labels], np.int64) for item in self.items]
+
+
+def read_annotated(
+    path: Path,
+    by_file: Mapping[str, Sequence[tuple[str, Mapping[str, Any]]]],
+    load: Callable[[str], ItemT],
+    parse: Callable[[Mapping[str, Any], ItemT], Sequence[float]],
+    *,
+    sides: int,
+    bad_rows: BadRows,
+) -> tuple[list[Annotated], list[ItemT]]:
+    """Return the files of a table with their boxes, and what `load` returned for each.
+
+    by_file: location and cells of the rows of each file (`read_rows_of_files`); a row of JSONL may
+             have a list of boxes, and one without cells has none.
+    parse:   returns the numbers of a box.
+    sides:   how many they are.
+    """
+    items: list[Annotated] = []
+    loaded: list[ItemT] = []
+    for file, rows in by_file.items():
+        first, count = rows[0][0], len(loaded)
+        with bad_rows.catch(first):
+            loaded.append(load(file))
+        if len(loaded) == count:
+            continue
+        boxes, labels = [], []
+        for where, row in rows:
+            found = row.get("boxes", [row] if row else [])
+            if not isinstance(found, list) or not all(isinstance(box, dict) for box in found):
+                bad_rows.add(f"{where}: boxes must be a list of objects, got {found!r:.100}")
+                continue
+            for box in found:
+                with bad_rows.catch(where):
+                    label = as_text(box.get("label", box.get("class"))).strip()
+                    if not label:
+                        raise UserError("expected a label, got none")
+                    boxes.append(parse(box, loaded[-1]))
+                    labels.append(normalize_label(label))
+        array = np.array(boxes, np.float64).reshape(-1, sides)
+        items.append(Annotated(file, array, tuple(labels), first))
+    if not items:
+        raise UserError(f"{path}: names no usable file. {bad_rows.describe()}".strip())
+    return items, loaded

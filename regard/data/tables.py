@@ -6,6 +6,7 @@ else.
 """
 
 import csv
+import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +17,7 @@ from typing import Any
 from regard.data.bad_rows import BadRows
 from regard.data.config import Header, PairFormat, TableFormat
 from regard.errors import UserError
-from regard.system.files import check_file, open_unpacked, plain_name, read_unpacked
+from regard.system.files import check_file, open_unpacked, plain_name, read_bytes
 
 FORMATS: dict[str, TableFormat] = {
     ".csv": "csv",
@@ -86,7 +87,7 @@ def read_table(
         rows = select_fields(path, enumerate(records, start=1), names, optional, bad_rows)
         return Table(path, names, rows)
     if kind == "csv":
-        rows = _read_csv(path)
+        rows = read_csv(path)
     else:
         rows = ((number, text.split("\t")) for number, text in read_texts(path, bad_rows))
     is_named = any(isinstance(column, str) for column in columns)
@@ -161,9 +162,9 @@ def read_column(
         yield (0, "", problem) if row is None else (row[0], as_text(row[1][0]), "")
 
 
-def is_table(path: str | Path) -> bool:
+def is_table(path: str | Path | None) -> bool:
     """Return True if the suffix of a file is that of a table."""
-    return Path(plain_name(path)).suffix in FORMATS
+    return path is not None and Path(plain_name(path)).suffix in FORMATS
 
 
 def locate(path: str | Path, number: int) -> str:
@@ -172,9 +173,10 @@ def locate(path: str | Path, number: int) -> str:
     return f"{path}, {'row' if is_row else 'line'} {number}"
 
 
-def read_lines(path: Path) -> Iterator[bytes]:
-    r"""Yield the lines of a file, without line ends and a byte order mark; split at "\n" only."""
-    with open_unpacked(path) as file:
+def read_lines(path: str | Path, content: bytes | None = None) -> Iterator[bytes]:
+    r"""Yield the lines of a file, or of its content, without line ends and a byte order mark; split
+    at "\n" only."""
+    with open_unpacked(Path(path)) if content is None else io.BytesIO(content) as file:
         mark = _MARK
         for line in file:
             if mark and line.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -183,12 +185,31 @@ def read_lines(path: Path) -> Iterator[bytes]:
             mark = b""
 
 
-def read_texts(path: Path, bad_rows: BadRows) -> Iterator[tuple[int, str]]:
-    """Yield the number and the text of each line that is not blank."""
-    for number, line in enumerate(read_lines(path), start=1):
+def read_texts(
+    path: str | Path, bad_rows: BadRows, content: bytes | None = None
+) -> Iterator[tuple[int, str]]:
+    """Yield the number and the text of each line that is not blank, as `read_lines`."""
+    for number, line in enumerate(read_lines(path, content), start=1):
         if line.strip():
             with bad_rows.catch():
                 yield number, decode_line(line, locate(path, number))
+
+
+def read_csv(path: str | Path, content: bytes | None = None) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of the first line and the cells of each row of a CSV, as `read_lines`."""
+    lines = enumerate(read_lines(path, content), start=1)
+    texts = (decode_line(line, locate(path, number)) + "\n" for number, line in lines)
+    reader = csv.reader(texts, strict=True)
+    while True:
+        number = reader.line_num + 1
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise UserError(f"{locate(path, number)}: not a row of CSV: {error}.") from None
+        if row:
+            yield number, row
 
 
 def decode_line(line: bytes, where: str) -> str:
@@ -306,26 +327,10 @@ def _get_field(record: Any, name: str) -> Any:
     return value
 
 
-def _read_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
-    lines = enumerate(read_lines(path), start=1)
-    texts = (decode_line(line, locate(path, number)) + "\n" for number, line in lines)
-    reader = csv.reader(texts, strict=True)
-    while True:
-        number = reader.line_num + 1
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise UserError(f"{locate(path, number)}: not a row of CSV: {error}.") from None
-        if row:
-            yield number, row
-
-
 def _read_json(path: Path, bad_rows: BadRows) -> Iterator[tuple[int, Any]]:
     """Yield the values of a file, a line each, or in an array."""
     if plain_name(path).endswith(".json"):
-        content = read_unpacked(path).removeprefix(_MARK).lstrip()
+        content = read_bytes(path).removeprefix(_MARK).lstrip()
         if content.startswith(b"["):
             yield from enumerate(_parse(decode_line(content, str(path)), str(path)), start=1)
             return

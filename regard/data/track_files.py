@@ -3,12 +3,12 @@
 Source: the format of the files of gupta2018.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from regard.data.bad_rows import BadRows
 from regard.data.config import OnBad
-from regard.data.tables import as_number, decode_line, excerpt, read_lines
+from regard.data.tables import as_number, excerpt, read_texts
 from regard.errors import UserError
 
 Frames = dict[float, dict[str, tuple[float, float]]]
@@ -17,32 +17,27 @@ Frames = dict[float, dict[str, tuple[float, float]]]
 _COLUMNS = ("frame", "id", "x", "y")
 
 
-def read_frames(path: str | Path, on_bad: OnBad = "error") -> tuple[Frames, list[str]]:
-    """Read the positions of all agents in each frame, and the reasons for skipped lines."""
-    return parse_frames(read_lines(Path(path)), str(path), on_bad)
-
-
-def parse_frames(
-    lines: Iterable[bytes], path: str, on_bad: OnBad = "error"
+def read_frames(
+    path: str | Path, on_bad: OnBad = "error", content: bytes | None = None
 ) -> tuple[Frames, list[str]]:
-    """Return the positions in the lines of a file of this name, as `read_frames`."""
+    """Return the positions of all agents in each frame of a file (or of its `content`), and the
+    reasons for skipped lines."""
     frames: Frames = {}
     bad_rows = BadRows(on_bad, "lines")
     columns: Sequence[int] = ()
     width = 4
-    for number, line in enumerate(lines, start=1):
-        where = f"{path}, line {number}"
-        with bad_rows.catch(where):
-            text = decode_line(line, where).strip()
-            if not text or text.startswith("#"):
+    for number, line in read_texts(path, bad_rows, content):
+        text = line.strip()
+        if text.startswith("#"):
+            continue
+        cells = [cell.strip() for cell in text.split("," if "," in text else None)]
+        if not columns:
+            is_header = set(_COLUMNS) <= set(cells)
+            columns = [cells.index(name) for name in _COLUMNS] if is_header else range(4)
+            if is_header:
+                width = len(cells)
                 continue
-            cells = [cell.strip() for cell in text.split("," if "," in text else None)]
-            if not columns:
-                is_header = set(_COLUMNS) <= set(cells)
-                columns = [cells.index(name) for name in _COLUMNS] if is_header else range(4)
-                if is_header:
-                    width = len(cells)
-                    continue
+        with bad_rows.catch(f"{path}, line {number}"):
             if len(cells) != width:
                 shown = excerpt(" ".join(cells))
                 raise UserError(f"expected {width} columns (frame, id, x, y), got {shown}")

@@ -12,7 +12,7 @@ Source: windows as in gupta2018, section 4.1 (8 observed, 12 predicted, 0.4 s ap
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -147,27 +147,14 @@ def to_scene_frame(
     return scene - origin, origin
 
 
-TrackBatch = Batch[Padded, Tensor]
-"""Observed (rows, agents, observed, 2), ego agent first; future (rows, predicted, 2), in meters."""
-
-
 @dataclass(eq=False)
-class _AugmentedBatches(BatchesByCount):
-    """Batches in order, or (augment) shuffled and changed in each epoch."""
+class TrackBatches(BatchesByCount):
+    """Batches of agents, in order (is_fixed), or shuffled, mirrored and scaled in each epoch."""
 
     data: TrackWindows
     config: TracksConfig
-    augment: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        self.is_fixed = not self.augment
-
-
-class TrackBatches(_AugmentedBatches):
-    """Batches of agents, in order, or (augment) shuffled, mirrored and scaled in each epoch."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
         agents, config = range(len(self.data)), self.config
         history, counts, future, _ = to_agent_frames(
             self.data, agents, observed=config.observed, neighbors=config.neighbors
@@ -176,10 +163,12 @@ class TrackBatches(_AugmentedBatches):
         self.future = torch.from_numpy(future).float()
         self.counts = torch.from_numpy(counts)
 
-    def collate(self, epoch: int, indices: Sequence[int]) -> TrackBatch:
+    def collate(self, epoch: int, indices: Sequence[int]) -> Batch[Padded, Tensor]:
+        """Return observed (rows, agents, observed, 2), ego agent first, and future positions (rows,
+        predicted, 2), in meters."""
         index = torch.tensor(indices)
         history, counts, future = self.history[index], self.counts[index], self.future[index]
-        if self.augment:
+        if not self.is_fixed:
             seeds = [np.random.SeedSequence((self.seed, epoch, i)) for i in indices]
             draws = [np.random.PCG64(seed).random_raw(2) for seed in seeds]
             sign = torch.tensor([[1.0, 1.0 if draw[0] % 2 else -1.0] for draw in draws])
@@ -189,17 +178,15 @@ class TrackBatches(_AugmentedBatches):
         return Batch(Padded(history[:, : int(counts.max())], counts), future, tuple(indices))
 
 
-SceneBatch = Batch[Padded, Padded]
-"""Observed (rows, agents, observed, 2) and future positions (rows, agents, predicted, 2) of scenes,
-in meters from the mean of the last observed positions."""
-
-
-class SceneBatches(_AugmentedBatches):
-    """Batches of scenes with up to `rows` agents together, or one scene: in order, or (augment)
+@dataclass(eq=False)
+class SceneBatches(BatchesByCount):
+    """Batches of scenes with up to `rows` agents together, or one scene: in order (is_fixed), or
     shuffled, turned, mirrored and scaled in each epoch."""
 
+    data: TrackWindows
+    config: TracksConfig
+
     def __post_init__(self) -> None:
-        super().__post_init__()
         self.scenes = []
         for first, last in pairwise(self.data.offsets):
             scene, _ = to_scene_frame(self.data.positions[first:last], self.config.observed)
@@ -213,9 +200,11 @@ class SceneBatches(_AugmentedBatches):
         parts = plan_scenes([len(self.scenes[i]) for i in order], self.rows)
         return [tuple(order[i] for i in part) for part in parts]
 
-    def collate(self, epoch: int, indices: Sequence[int]) -> SceneBatch:
+    def collate(self, epoch: int, indices: Sequence[int]) -> Batch[Padded, Padded]:
+        """Return observed (rows, agents, observed, 2) and future positions (rows, agents,
+        predicted, 2) of scenes, in meters from the mean of the last observed positions."""
         scenes = [self.scenes[i] for i in indices]
-        if self.augment:
+        if not self.is_fixed:
             for row, i in enumerate(indices):
                 draw = generator(self.seed, epoch, i)
                 angle, sign = draw.uniform(0, 2 * np.pi), draw.choice([-1.0, 1.0])

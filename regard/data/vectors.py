@@ -18,7 +18,7 @@ from regard.data.arrays import load_arrays
 from regard.data.bad_rows import BadRows
 from regard.data.batches import generator
 from regard.data.config import VectorsConfig
-from regard.data.tables import as_number, decode_line, excerpt, locate, read_lines
+from regard.data.tables import as_number, excerpt, locate, read_texts
 from regard.errors import UserError
 from regard.system.files import plain_name, read_bytes
 
@@ -102,14 +102,13 @@ def _read_text(
     path: Path, size: int | None, bad_rows: BadRows, *, has_header: bool
 ) -> NDArray[np.float32]:
     rows: list[list[float]] = []
-    for number, line in enumerate(read_lines(path), start=1):
-        where = locate(path, number)
-        with bad_rows.catch(where):
-            text = decode_line(line, where).strip()
-            if has_header and text.startswith(","):
-                raise UserError("the first column has no name: is it an index?")
-            if text and not has_header:
+    for number, text in read_texts(path, bad_rows):
+        with bad_rows.catch(locate(path, number)):
+            is_header = has_header
+            has_header = False
+            if not is_header:
                 rows.append(parse_vector(text, size))
                 size = len(rows[0])
-            has_header = has_header and not text
+            elif text.startswith(","):
+                raise UserError("the first column has no name: is it an index?")
     return np.asarray(rows, np.float32)

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from io import BufferedIOBase
 from pathlib import Path
@@ -63,14 +63,19 @@ def open_unpacked(path: Path) -> Generator[BufferedIOBase, None, None]:
     """Open a file or a pipe for reading, decompressed if it begins as gzip, bzip2, xz or zstd.
     Raises UserError naming the file if it is missing or damaged, also while it is read."""
     check_file(path)
-    with _errors_of(path), ExitStack() as stack:
-        file = stack.enter_context(path.open("rb"))
-        start = file.peek(10)
-        for first_bytes, open_form in _FORMS.items():
-            if first_bytes.match(start):
-                file = stack.enter_context(open_form(file))
-                break
-        yield file
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(path.open("rb"))
+            start = file.peek(10)
+            for first_bytes, open_form in _FORMS.items():
+                if first_bytes.match(start):
+                    file = stack.enter_context(open_form(file))
+                    break
+            yield file
+        except OSError as error:
+            raise UserError(f"{path}: {error.strerror or error}.") from error
+        except (EOFError, zlib.error, lzma.LZMAError) as error:
+            raise UserError(f"{path}: damaged: {error}.") from error
 
 
 def read_blocks(path: Path) -> Iterator[bytes]:
@@ -80,19 +85,19 @@ def read_blocks(path: Path) -> Iterator[bytes]:
             yield block
 
 
-def read_unpacked(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
     """Return the content of a file, decompressed as by `open_unpacked`. Raises UserError as that,
     or if the content exceeds REGARD_MAX_FILE_MIB."""
-    with open_unpacked(path) as file:
-        return _read(path, file)
-
-
-def read_bytes(path: Path) -> bytes:
-    """Return the content of a file or a pipe, as it is stored. Raises UserError naming the file if
-    it is missing, or exceeds REGARD_MAX_FILE_MIB."""
-    check_file(path)
-    with _errors_of(path), path.open("rb") as file:
-        return _read(path, file)
+    mebibytes = os.environ.get(_VARIABLE) or "4096"
+    if not mebibytes.isdecimal():
+        raise UserError(f"{_VARIABLE} must be a whole number of MiB, got {mebibytes}")
+    blocks, size, limit = [], 0, int(mebibytes) << 20
+    for block in read_blocks(path):
+        size += len(block)
+        if size > limit:
+            raise UserError(f"{path}: has more than {limit:,} bytes ({_VARIABLE} raises it).")
+        blocks.append(block)
+    return b"".join(blocks)
 
 
 def copy_pipe(path: str, copy: Path) -> str:
@@ -114,31 +119,36 @@ def read_json(path: Path, kind: Any = Any) -> Any:
         raise UserError(f"{path}: damaged: {error}") from error
 
 
+def list_files(folder: Path, suffixes: Sequence[str]) -> tuple[list[Path], tuple[str, ...]]:
+    """Return the files of these suffixes in a folder and its subfolders, by name, and a notice of
+    others, if there are any. Hidden ones are ignored. Raises UserError if none is found."""
+    found: list[Path] = []
+    others: list[Path] = []
+    for path in sorted(_walk(folder, frozenset())):
+        is_found = path.suffix.lower() in suffixes and path.is_file()  # no pipe, no dangling link
+        (found if is_found else others).append(path)
+    if not found:
+        raise UserError(f"{folder}: contains no file that can be read ({', '.join(suffixes)}).")
+    if others:
+        return found, (f"{folder}: skipped {len(others):,} other files; first: {others[0]}.",)
+    return found, ()
+
+
+def _walk(folder: Path, above: frozenset[Path]) -> Iterator[Path]:
+    """Yield the files below a folder. A link to a folder that it is in is not followed."""
+    real = folder.resolve()
+    if real in above:
+        return
+    for path in folder.iterdir():
+        if path.name.startswith("."):
+            continue
+        if path.is_dir():
+            yield from _walk(path, above | {real})
+        else:
+            yield path
+
+
 def hash_file(path: Path) -> str:
     """Return the SHA-256 of a file, as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@contextmanager
-def _errors_of(path: Path) -> Iterator[None]:
-    """Raise UserError naming the file for errors of the system and of decompression."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror or error}.") from error
-    except (EOFError, zlib.error, lzma.LZMAError) as error:
-        raise UserError(f"{path}: damaged: {error}.") from error
-
-
-def _read(path: Path, file: BufferedIOBase) -> bytes:
-    mebibytes = os.environ.get(_VARIABLE) or "4096"
-    if not mebibytes.isdecimal():
-        raise UserError(f"{_VARIABLE} must be a whole number of MiB, got {mebibytes}")
-    blocks, size, limit = [], 0, int(mebibytes) << 20
-    while block := file.read(_BLOCK):
-        size += len(block)
-        if size > limit:
-            raise UserError(f"{path}: has more than {limit:,} bytes ({_VARIABLE} raises it).")
-        blocks.append(block)
-    return b"".join(blocks)

@@ -4,9 +4,8 @@ import errno
 import os
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from io import TextIOWrapper
 from pathlib import Path
-from typing import BinaryIO
+from typing import TextIO
 
 from regard.errors import UserError
 
@@ -32,29 +31,23 @@ def replace_atomically(path: Path) -> Generator[Path, None, None]:
 
 
 @contextmanager
-def open_atomically(path: Path, *, overwrite: bool = True) -> Generator[BinaryIO, None, None]:
-    """Open a file for writing that appears at `path` when the block ends; an error leaves no file.
-    Raises as `replace_atomically`; FileExistsError if the file exists and `overwrite` is False."""
-    with replace_atomically(path) as unfinished:
-        with unfinished.open("wb") as file:
-            yield file
-        if not overwrite and path.exists():
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-
-
-@contextmanager
-def open_text_atomically(path: Path) -> Generator[TextIOWrapper, None, None]:
-    """Open a file as `open_atomically`, for text in UTF-8."""
-    with open_atomically(path) as file:
-        text = TextIOWrapper(file, encoding="utf-8", newline="\n")
-        yield text
-        text.detach()  # flushes, and leaves the file open
+def open_text_atomically(path: Path) -> Generator[TextIO, None, None]:
+    """Open a file for text in UTF-8 that appears at `path` when the block ends; an error leaves no
+    file. Raises as `replace_atomically`."""
+    with (
+        replace_atomically(path) as unfinished,
+        unfinished.open("w", encoding="utf-8", newline="\n") as file,
+    ):
+        yield file
 
 
 def write_atomically(path: Path, content: str | bytes, *, overwrite: bool = True) -> None:
-    """Write a file as `open_atomically`; text is encoded as UTF-8."""
-    with open_atomically(path, overwrite=overwrite) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
+    """Write a file whole; text is encoded as UTF-8. Raises as `replace_atomically`; FileExistsError
+    if the file exists and `overwrite` is False."""
+    with replace_atomically(path) as unfinished:
+        unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
+        if not overwrite and path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
 
 
 def flush_folder(folder: Path) -> None:

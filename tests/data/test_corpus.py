@@ -23,9 +23,9 @@ def test_text_is_read_plain_or_compressed(tmp_path):
     (tmp_path / "a.txt").write_text("one\n\ntwo\n", encoding="utf-8")
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"ei") + gzip.compress("n\u00e9".encode()))
     (tmp_path / "a.txt.bz2").write_bytes(bz2.compress(b"z\n" * 500_000))
-    assert read_corpus(tmp_path / "a.txt").text() == "one\n\ntwo\n"
-    assert read_corpus(tmp_path / "a.txt.gz").text() == "ein\u00e9\n"
-    assert read_corpus(tmp_path / "a.txt.bz2").text() == "z\n" * 500_000
+    assert "".join(read_corpus(tmp_path / "a.txt")) == "one\n\ntwo\n"
+    assert "".join(read_corpus(tmp_path / "a.txt.gz")) == "ein\u00e9\n"
+    assert "".join(read_corpus(tmp_path / "a.txt.bz2")) == "z\n" * 500_000
 
 
 def test_text_ends_with_a_line_feed_and_has_no_byte_order_mark(tmp_path):
@@ -36,7 +36,7 @@ def test_text_ends_with_a_line_feed_and_has_no_byte_order_mark(tmp_path):
         ("\n\u00e9".encode(), "\n\u00e9\n"),
     ):
         path.write_bytes(content)
-        assert read_corpus(path).text() == text
+        assert "".join(read_corpus(path)) == text
         assert len(read_corpus(path)) == len(text)
 
 
@@ -48,9 +48,9 @@ def test_parts_and_lines_are_those_of_the_text(monkeypatch):
     assert len(corpus) == len(text)
     for begin, end in ((0, 100), (37, 38), (120, 120), (200, 10_000), (len(text) - 3, len(text))):
         part = corpus.part(begin, end)
-        assert part.text() == text[begin:end]
+        assert "".join(part) == text[begin:end]
         assert len(part) == len(text[begin:end])
-        assert part.part(5, 11).text() == text[begin:end][5:11]
+        assert "".join(part.part(5, 11)) == text[begin:end][5:11]
         lines = [line for line in text[begin:end].split("\n") if line.strip()]
         assert part.line_count == len(lines)
         for i in (*range(len(lines)), *range(0, len(lines), 3), *reversed(range(len(lines)))):
@@ -88,7 +88,7 @@ def test_a_line_without_end_is_split_at_spaces(monkeypatch, kind):
     words = "".join(f"word{i % 7}, " + " " * (i % 3) for i in range(90))
     text = f"short one\n{words}\nend\n{'x' * 300}\n"
     corpus = make_corpus(text, "here")
-    assert corpus.text() == text
+    assert "".join(corpus) == text
     *blocks, last = corpus
     assert max(map(len, blocks)) <= 4 * 40
     assert last.endswith("x\n")

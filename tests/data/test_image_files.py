@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import EpsImagePlugin, Image
 
-from regard.data.images.files import FORMATS, ImageFiles, prepare_image, read_image
+from regard.data.images.files import FORMATS, open_images, prepare_image, read_image
 from regard.errors import UserError
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n"
@@ -36,7 +36,7 @@ def test_postscript_starts_no_ghostscript(tmp_path, monkeypatch, name):
         archive.add(tmp_path / name, arcname=name)
     for source in (tmp_path, tmp_path / "a.tar"):
         with pytest.raises(UserError, match="not an image of"):
-            ImageFiles(source).read(name)
+            open_images(source)(name)
     assert not (tmp_path / "started").exists()
     # Pillow itself starts it.
     with Image.open(tmp_path / name) as image, pytest.raises(subprocess.CalledProcessError):
@@ -95,12 +95,12 @@ def test_images_of_a_tar_have_their_names(tmp_path):
         for number, name in enumerate(("./x/1.png", "y/1.png")):
             path = save(tmp_path / "one.png", np.full((2, 2), number, np.uint8))
             archive.add(path, arcname=name)
-    files = ImageFiles(tmp_path / "a.tar")
-    assert [np.asarray(files.read(f"{name}/1.png")).max() for name in "xy"] == [0, 1]
+    read = open_images(tmp_path / "a.tar")
+    assert [np.asarray(read(f"{name}/1.png")).max() for name in "xy"] == [0, 1]
     with pytest.raises(UserError, match=r"a.tar has no file '1.png'"):
-        files.read("1.png")
+        read("1.png")
     with pytest.raises(UserError, match=r"one.png: expected a folder or an uncompressed tar"):
-        ImageFiles(tmp_path / "one.png")
+        open_images(tmp_path / "one.png")
 
 
 @pytest.mark.parametrize("ending", ["png", "tif", "webp", "jpg", "avif"])
@@ -113,7 +113,7 @@ def test_images_are_read_upright(tmp_path, ending):
         archive.add(path, arcname=path.name)
     with Image.open(io.BytesIO(path.read_bytes())) as image:
         images = [read_image(path), prepare_image(image, "a")]
-    images.append(ImageFiles(tmp_path / "a.tar").read(path.name))
+    images.append(open_images(tmp_path / "a.tar")(path.name))
     for prepared in images:
         pixels = np.asarray(prepared.convert("L")).astype(int)
         assert pixels.shape == (48, 32)

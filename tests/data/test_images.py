@@ -128,7 +128,10 @@ def test_list_names_line_and_image(folder):
 
 
 def test_missing_and_empty_folders_are_refused(tmp_path):
-    with pytest.raises(UserError, match="expected a folder for each class"):
+    with pytest.raises(UserError, match="contains no file that can be read"):
+        read_images(tmp_path, ImagesConfig())
+    Image.new("L", (2, 2)).save(tmp_path / "a.png")
+    with pytest.raises(UserError, match="expected a folder of images for each class"):
         read_images(tmp_path, ImagesConfig())
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from regard.data.bad_rows import BadRows
 from regard.data.batches import Ragged
 from regard.data.config import LabeledConfig, OnBad
 from regard.data.embedded.reviews import make_reviews
@@ -83,7 +84,7 @@ def test_unknown_label_is_an_error_with_its_line_or_skipped():
     def encode(names: str, on_bad: OnBad) -> tuple[list[int], list[int]]:
         location = {"where": pairs.where, "origin": pairs.origin}
         return Labels(tuple(names)).encode(
-            pairs.targets, on_bad, **location, nouns=("label", "text")
+            pairs.targets, BadRows(on_bad), **location, nouns=("label", "text")
         )
 
     message = r"t.tsv, line 2: label 'c' does not occur in the training texts \(a, b\)"

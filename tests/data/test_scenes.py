@@ -163,7 +163,7 @@ def test_test_data_must_match_the_training_data(tmp_path):
     scenes = load_test_canvases(tmp_path, lenient, seed=1, labels=labels, shape=(1, 4, 12))
     assert {scenes.text(i) for i in range(20)} == {"an eel", "two eels"}
     (skipped,) = scenes.skipped
-    assert "class 'cat' is unknown" in skipped
+    assert "class 'cat' does not occur" in skipped
     with pytest.raises(UserError, match="6 x 4 pixels, expected 3 x 4"):
         load_test_canvases(tmp_path, config, seed=1, labels=labels, shape=(1, 4, 6))
     with pytest.raises(UserError, match="expected a table of images with texts"):

@@ -81,7 +81,7 @@ def test_validation_data_is_held_out(tmp_path, monkeypatch, name):
     if name not in ("language", "tracks"):
         assert f": 4 of 20 {noun} are" in notices[0]
     if name == "language":
-        assert train.data.text() + val.data.text() == "a line of text\n" * COUNT
+        assert "".join([*train.data, *val.data]) == "a line of text\n" * COUNT
         return
     inputs = [
         [json.dumps(np.asarray(value).tolist()) for value in part.inputs] for part in (train, val)

@@ -19,14 +19,13 @@ from regard.system.files import (
     read_blocks,
     read_bytes,
     read_json,
-    read_unpacked,
 )
 
 TEXT = b"one\ntwo\n" * 500_000
 PACK = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 
 
-@pytest.mark.parametrize("read", [read_bytes, read_unpacked, read_json])
+@pytest.mark.parametrize("read", [read_bytes, read_json])
 def test_missing_file_and_folder_are_named(tmp_path: Path, read: Callable[[Path], object]) -> None:
     with pytest.raises(UserError, match=r"a\.tsv: no such file"):
         read(tmp_path / "a.tsv")
@@ -41,7 +40,7 @@ def test_compressed_file_is_read_whole_and_in_blocks_whatever_its_name(
     for name in (f"a.tsv{ending}", "a.tsv"):
         path = tmp_path / name
         path.write_bytes(PACK[ending](TEXT[:80]) + PACK[ending](TEXT[80:]))
-        assert read_unpacked(path) == TEXT
+        assert read_bytes(path) == TEXT
         assert b"".join(read_blocks(path)) == TEXT
         assert max(map(len, read_blocks(path))) <= 1 << 20
 
@@ -52,14 +51,14 @@ def test_cut_file_is_named(tmp_path: Path, ending: str) -> None:
     content = PACK[ending](os.urandom(1000))
     path.write_bytes(content[: len(content) // 2])
     with pytest.raises(UserError, match=r"a\.tsv.*: damaged"):
-        read_unpacked(path)
+        read_bytes(path)
 
 
 def test_plain_file_that_begins_like_a_name_is_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"BZh is not compressed")
-    assert read_unpacked(tmp_path / "a.txt") == b"BZh is not compressed"
+    assert read_bytes(tmp_path / "a.txt") == b"BZh is not compressed"
     (tmp_path / "empty").touch()
-    assert read_unpacked(tmp_path / "empty") == b""
+    assert read_bytes(tmp_path / "empty") == b""
 
 
 def test_pipe_is_read(tmp_path: Path) -> None:
@@ -80,11 +79,11 @@ def test_content_above_the_limit_is_refused_while_it_is_unpacked(
     path = tmp_path / "zeros.gz"
     path.write_bytes(gzip.compress(bytes(3 << 20)))
     with pytest.raises(UserError, match=r"zeros\.gz: has more than 1,048,576 bytes \(REGARD_MAX"):
-        read_unpacked(path)
+        read_bytes(path)
     assert sum(map(len, read_blocks(path))) == 3 << 20  # not kept in memory
     monkeypatch.setenv("REGARD_MAX_FILE_MIB", "many")
     with pytest.raises(UserError, match="REGARD_MAX_FILE_MIB must be a whole number of MiB"):
-        read_unpacked(path)
+        read_bytes(path)
 
 
 @dataclass

@@ -200,11 +200,13 @@ def _table(locale: Locale, field: str) -> tuple[str, ...]:
     part = _PARTS[field[0]]
     if part == 0:
         return _YEARS
-    if part == 1:
-        return ("", *(format_date(date(2000, month, 1), field, locale) for month in range(1, 13)))
-    if part == 2:
-        return ("", *(format_date(date(2000, 1, day), field, locale) for day in range(1, 32)))
-    return tuple(format_date(date(2000, 1, day), field, locale) for day in range(3, 10))  # Monday
+    days = {
+        1: [date(2000, month, 1) for month in range(1, 13)],
+        2: [date(2000, 1, day) for day in range(1, 32)],
+        3: [date(2000, 1, day) for day in range(3, 10)],  # from a Monday
+    }
+    texts = [format_date(day, field, locale) for day in days[part]]
+    return tuple(texts) if part == 3 else ("", *texts)
 
 
 def _ordinal(language: str, day: int) -> str:

@@ -173,16 +173,11 @@ def split_cells(canvases: NDArray[np.uint8], rows: int, columns: int) -> NDArray
     return grid.transpose(0, 2, 4, 1, 3, 5).reshape(-1, channels, height // rows, width // columns)
 
 
-def is_caption_file(path: str | Path | None) -> bool:
-    """Return True if a path is a list of image files with texts, not images with classes."""
-    return path is not None and is_table(path)
-
-
 def load_training_canvases(
     config: ScenesConfig, *, seed: int
 ) -> tuple[CanvasDataset, CanvasDataset, Labels | None]:
     """Load the training and validation data, and the labels if images have classes."""
-    if is_caption_file(config.train):
+    if is_table(config.train):
         train = read_captions(config.train, config)
         if config.val is not None:
             return train, read_captions(config.val, config, train.shape), None
@@ -203,7 +198,7 @@ def load_test_canvases(
 ) -> CanvasDataset:
     """Load test data: scenes of a folder's or IDX file's images, captions, or the test digits.
     Raises UserError for data of another kind or `shape` than in training."""
-    if labels is None or is_caption_file(path):
+    if labels is None or is_table(path):
         return read_captions(path, config, shape)
     channels, height, width = shape
     item = (channels, height // config.rows, width // config.columns)
@@ -215,15 +210,11 @@ def make_scenes(
     images: ImageDataset, labels: Labels, config: ScenesConfig, *, seed: int, split: Split
 ) -> SceneDataset:
     """Compose scenes of images, whose classes must be in `labels`."""
-    nouns, origin = ("class", "image"), images.origin
+    bad_rows, nouns = BadRows(config.on_bad, "images", before=images.skipped), ("class", "image")
     keep, numbers = labels.encode(
-        images.labels, config.on_bad, where=images.where, origin=origin, nouns=nouns
+        images.labels, bad_rows, where=images.where, origin=images.origin, nouns=nouns
     )
-    if len(keep) < len(images):
-        unknown = []
-        for i in sorted(set(range(len(images))) - set(keep)):
-            unknown.append(f"{images.where(i)}: class {images.labels[i]!r} is unknown")
-        images = replace(images.take(keep), skipped=(*images.skipped, *unknown))
+    images = replace(images.take(keep), skipped=bad_rows.skipped)
     names = class_names(labels, config)
     return SceneDataset(images, numbers, names, config, seed=seed, split=split)
 

@@ -59,10 +59,6 @@ def stack_images(images: Sequence[NDArray[np.uint8]]) -> Tensor:
     return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous().float() / 255
 
 
-BoxBatch = Batch[Tensor, LabeledRegions]
-"""Images (rows, 3, height, width) in [0, 1] and boxes: center and size relative to the image."""
-
-
 @dataclass(eq=False)
 class BoxBatches(BatchesByCount):
     """Batches of images. Raises UserError naming the image with a label not in `labels`."""
@@ -78,7 +74,9 @@ class BoxBatches(BatchesByCount):
         self.classes = self.data.class_indices(self.labels, "images")
         self._load = cache_resized(self.data.load, self.width, self.height)
 
-    def collate(self, epoch: int, indices: Sequence[int]) -> BoxBatch:
+    def collate(self, epoch: int, indices: Sequence[int]) -> Batch[Tensor, LabeledRegions]:
+        """Return images (rows, 3, height, width) in [0, 1] and boxes: center and size relative to
+        the image."""
         images, classes, regions = [], [], []
         sides = np.array([self.width, self.height])
         for i in indices:

@@ -4,20 +4,18 @@ Boxes are x, y, width, height in pixels from the top left corner of the upright 
 clipped to the image.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from PIL import Image
 
-from regard.data.annotated import Annotated, AnnotatedDataset
+from regard.data.annotated import AnnotatedDataset, read_annotated
 from regard.data.bad_rows import BadRows
 from regard.data.config import BoxesConfig
 from regard.data.images.coco import read_coco_boxes
-from regard.data.images.files import ImageFiles
-from regard.data.tables import as_text, read_rows_of_files
-from regard.data.text.labels import normalize_label
+from regard.data.images.files import open_images
+from regard.data.tables import read_rows_of_files
 from regard.errors import UserError
 from regard.system.files import plain_name
 
@@ -41,55 +39,28 @@ def read_boxes(
         by_file = read_rows_of_files(
             path, (*_SIDES, "label"), _MORE_COLUMNS, header=config.header, bad_rows=bad_rows
         )
-    files = ImageFiles(path.parent if images is None else Path(images))
-    items: list[Annotated] = []
-    for file, rows in by_file.items():
-        first, size = rows[0][0], None
-        with bad_rows.catch(first):
-            size = files.read(file).size
-        if size is None:
-            continue
-        boxes, labels = [], []
-        for where, row in rows:
-            found = row.get("boxes", [row] if row else [])  # a row of JSONL may have a list
-            if not isinstance(found, list) or not all(isinstance(box, dict) for box in found):
-                bad_rows.add(f"{where}: boxes must be a list of objects, got {found!r:.100}")
-                continue
-            for box in found:
-                with bad_rows.catch(where):
-                    numbers, label = _parse(box)
-                    boxes.append(_clip(numbers, size))
-                    labels.append(label)
-        array = np.array(boxes, np.float64).reshape(-1, 4)
-        items.append(Annotated(file, array, tuple(labels), first))
-    if not items:
-        raise UserError(f"{path}: contains no usable image. {bad_rows.describe()}")
+    read_image = open_images(path.parent if images is None else Path(images))
+    items, _ = read_annotated(
+        path, by_file, lambda file: read_image(file).size, _parse, sides=4, bad_rows=bad_rows
+    )
     return AnnotatedDataset(
-        tuple(items), lambda i: files.read(items[i].file), str(path), bad_rows.skipped
+        tuple(items), lambda i: read_image(items[i].file), str(path), bad_rows.skipped
     )
 
 
-def _parse(row: Mapping[str, Any]) -> tuple[list[float], str]:
-    """Return x, y, width and height of a box, and its label."""
-    label = as_text(row.get("label", row.get("class"))).strip()
-    if not label:
-        raise UserError("expected a label, got none")
-    label = normalize_label(label)
+def _parse(row: Mapping[str, Any], size: tuple[int, int]) -> list[float]:
+    """Return a box clipped to an image of this size. Raises UserError if it has no area."""
+    corners = next((names for names in _CORNERS if names[0] in row), None)
     try:
-        for names in _CORNERS:
-            if names[0] in row:
-                left, top, right, bottom = [float(row[name]) for name in names]
-                return [left, top, right - left, bottom - top], label
-        x, y, width, height = row.get("bbox") or [row[name] for name in _SIDES]
-        return [float(x), float(y), float(width), float(height)], label
+        if corners is None:
+            sides = row.get("bbox") or [row[name] for name in _SIDES]
+            x, y, width, height = [float(side) for side in sides]
+        else:
+            x, y, end, bottom = [float(row[name]) for name in corners]
+            width, height = end - x, bottom - y
     except (KeyError, TypeError, ValueError) as error:
         problem = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise UserError(f"expected {', '.join(_SIDES)} in numbers: {problem}") from error
-
-
-def _clip(box: Sequence[float], size: tuple[int, int]) -> list[float]:
-    """Return a box clipped to an image of this size. Raises UserError if it has no area."""
-    x, y, width, height = box
     left, top = max(x, 0.0), max(y, 0.0)
     right, bottom = min(x + width, float(size[0])), min(y + height, float(size[1]))
     sides = (width, height, right - left, bottom - top)

@@ -19,7 +19,7 @@ from regard.data.config import CaptionsConfig, OnBad
 from regard.data.embedded.captioned_shapes import CaptionedShapes
 from regard.data.images.box_batches import Frame, cache_resized, stack_images
 from regard.data.images.coco import read_coco_captions
-from regard.data.images.files import ImageFiles
+from regard.data.images.files import open_images
 from regard.data.text.pairs import read_pairs
 from regard.data.tokenizer import BOS, EOS
 from regard.errors import UserError
@@ -131,7 +131,7 @@ def read_captions(
     opened once, so that none fails later. Raises UserError naming the file and the line."""
     path = Path(path)
     bad_rows = BadRows(config.on_bad, "images and captions")
-    files = ImageFiles(path.parent if images is None else Path(images))
+    read_image = open_images(path.parent if images is None else Path(images))
     captions: dict[str, list[tuple[str, str]]] = {}
     if plain_name(path).endswith(".json"):
         captions = read_coco_captions(path)
@@ -147,9 +147,9 @@ def read_captions(
             kept = [(where, " ".join(text.split())) for where, text in rows]
             if not kept or not all(text for _, text in kept):
                 raise UserError(f"image {file[:200]!r} has no caption, or an empty one")
-            files.read(file)
+            read_image(file)
             items.append(CaptionedFile(file, kept))
     if not items:
         raise UserError(f"{path}: contains no usable image. {bad_rows.describe()}")
-    load = cache_resized(files.read, config.width, config.height)
+    load = cache_resized(read_image, config.width, config.height)
     return CaptionedImages(tuple(items), load, str(path), bad_rows.skipped)

@@ -16,14 +16,14 @@ from typing import Any
 
 from regard.data.bad_rows import BadRows
 from regard.errors import UserError
-from regard.system.files import read_unpacked
+from regard.system.files import read_bytes
 
 
 def read_coco(path: Path) -> Any:
     """Return the content of a file as `faster_coco_eval.COCO`. Raises UserError naming the file."""
     from faster_coco_eval import COCO  # takes 0.1 s to import # noqa: PLC0415
 
-    content = read_unpacked(path)
+    content = read_bytes(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about annotations of id 0, which matter in results

@@ -25,7 +25,7 @@ from regard.data.images.files import ENDINGS, read_image
 from regard.data.tables import as_text, is_table, locate
 from regard.data.text.labels import normalize_label, read_labels
 from regard.errors import UserError
-from regard.system.files import read_unpacked
+from regard.system.files import list_files, read_bytes
 
 _DIGITS = Path(__file__).parents[1] / "embedded" / "digits.npz"
 _DIGIT_SPLITS = {"train": (0, 1300), "val": (1300, 1500), "test": (1500, 1797)}
@@ -123,7 +123,11 @@ def read_images(
     """
     path, bad_rows, notices = Path(path), BadRows(config.on_bad, "images"), ()
     if path.is_dir():
-        rows, notices = _list_folder(path)
+        files, notices = list_files(path, ENDINGS)
+        files = [file for file in files if file.parent != path]
+        rows = [(file, file.relative_to(path).parts[0], "") for file in files]
+        if not rows:
+            raise UserError(f"{path}: expected a folder of images for each class.")
     elif is_table(path):
         rows = _read_list(path, config, bad_rows)
     else:
@@ -167,25 +171,6 @@ def load_digits(split: str) -> ImageDataset:
     return ImageDataset(pixels, names, f"handwritten digits, {split}", locations)
 
 
-def _list_folder(path: Path) -> tuple[list[Row], tuple[str, ...]]:
-    """Return the images below each class folder, by class and name, and notices on other files."""
-    rows: list[Row] = []
-    others: list[Path] = []
-    for folder in sorted(path.iterdir()):
-        for file in sorted(folder.rglob("*")):
-            if file.is_dir() or any(part[0] == "." for part in file.relative_to(path).parts):
-                continue
-            if file.suffix.lower() in ENDINGS:
-                rows.append((file, folder.name, ""))
-            else:
-                others.append(file)
-    if not rows:
-        raise UserError(f"{path}: expected a folder for each class, with {', '.join(ENDINGS)}.")
-    if others:
-        return rows, (f"{path}: skipped {len(others):,} other files; first: {others[0]}.",)
-    return rows, ()
-
-
 def _read_list(path: Path, config: ImagesConfig, bad_rows: BadRows) -> Iterator[Row]:
     """Yield the rows of a list; several labels or numbers are a JSON list."""
     for number, cells in read_labels(path, ("file", config.file_column), config, bad_rows):
@@ -207,7 +192,7 @@ def _list_idx(path: Path) -> Iterator[Row]:
 
 def _read_idx(path: Path, *, magic: int, axes: int) -> NDArray[np.uint8]:
     """Read an IDX file of bytes, the format of MNIST: its magic number, sizes, and values."""
-    content = read_unpacked(path)
+    content = read_bytes(path)
     try:
         found, *sizes = struct.unpack_from(f">{1 + axes}i", content)
         if found != magic:

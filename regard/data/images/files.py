@@ -8,6 +8,7 @@ read as their first frame. The number of pixels is limited by Pillow.
 
 import io
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,35 +26,28 @@ ENDINGS = (
 """File extensions of images in a folder."""
 
 
-class ImageFiles:
-    """Image files of a folder or an uncompressed tar, by name."""
+def open_images(path: Path) -> Callable[[str], Image.Image]:
+    """Return a function that reads an image of a folder or an uncompressed tar, by name, as RGB.
+    Both raise UserError naming the file."""
+    if path.is_dir():
+        return lambda name: read_image(path / name).convert("RGB")
+    try:
+        with tarfile.open(path, "r:") as archive:
+            files = [member for member in archive if member.isreg()]
+    except (OSError, tarfile.TarError) as error:
+        raise UserError(f"{path}: expected a folder or an uncompressed tar: {error}.") from error
+    members = {file.name.removeprefix("./"): (file.offset_data, file.size) for file in files}
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._members: dict[str, tuple[int, int]] | None = None
-        if path.is_dir():
-            return
-        try:
-            with tarfile.open(path, "r:") as archive:
-                files = [member for member in archive if member.isreg()]
-        except (OSError, tarfile.TarError) as error:
-            problem = f"expected a folder or an uncompressed tar: {error}"
-            raise UserError(f"{path}: {problem}.") from error
-        self._members = {}
-        for file in files:
-            self._members[file.name.removeprefix("./")] = file.offset_data, file.size
-
-    def read(self, name: str) -> Image.Image:
-        """Read the image of this name, as RGB. Raises UserError naming the file."""
-        if self._members is None:
-            return read_image(self.path / name).convert("RGB")
-        if name not in self._members:
-            raise UserError(f"{self.path} has no file {name[:200]!r}.")
-        start, size = self._members[name]
-        with self.path.open("rb") as archive:
+    def read(name: str) -> Image.Image:
+        if name not in members:
+            raise UserError(f"{path} has no file {name[:200]!r}.")
+        start, size = members[name]
+        with path.open("rb") as archive:
             archive.seek(start)
             content = archive.read(size)
-        return decode_image(content, f"{self.path}/{name}").convert("RGB")
+        return decode_image(content, f"{path}/{name}").convert("RGB")
+
+    return read
 
 
 def read_image(path: Path) -> Image.Image:

@@ -21,10 +21,6 @@ _SCALE = 0.1
 _MOST_LEFT_OUT = 0.3
 _LEAST_POINTS = 16
 
-CloudBatch = Batch[Padded, LabeledRegions]
-"""Points (rows, points, 3 + features), in meters from the middle of the cloud, and boxes: center
-and size relative to the extent of the run."""
-
 
 @dataclass(eq=False)
 class CloudBatches(BatchesByCount):
@@ -41,7 +37,9 @@ class CloudBatches(BatchesByCount):
     def frame(self, i: int) -> NDArray[np.float64]:
         return middle_of(self.data.load(i))
 
-    def collate(self, epoch: int, indices: Sequence[int]) -> CloudBatch:
+    def collate(self, epoch: int, indices: Sequence[int]) -> Batch[Padded, LabeledRegions]:
+        """Return points (rows, points, 3 + features), in meters from the middle of the cloud, and
+        boxes: center and size relative to the extent of the run."""
         clouds, regions = [], []
         for i in indices:
             cloud = self.data.load(i)

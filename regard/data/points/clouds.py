@@ -5,19 +5,19 @@ has no effect. Points are put in order of their coordinates, so that the order i
 effect on any bit.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.annotated import Annotated, AnnotatedDataset
+from regard.data.annotated import AnnotatedDataset, read_annotated
 from regard.data.artifact import Artifact
 from regard.data.bad_rows import BadRows
 from regard.data.config import PointsConfig
 from regard.data.points.files import parse_cloud
-from regard.data.tables import as_number, as_text, read_rows_of_files
-from regard.data.text.labels import normalize_label
+from regard.data.tables import as_number, read_rows_of_files
 from regard.errors import UserError
 from regard.system.files import read_bytes
 
@@ -94,31 +94,25 @@ def thin_cloud(points: NDArray[np.float64], most: int) -> NDArray[np.float64]:
 def read_clouds(path: str | Path, config: PointsConfig) -> AnnotatedDataset[NDArray[np.float64]]:
     """Read a table of boxes and all of its clouds, so that none fails later."""
     path, bad_rows = Path(path), BadRows(config.on_bad, "clouds and boxes")
-    clouds, items = [], []
     columns = (*_NUMBERS, "label")
     by_file = read_rows_of_files(path, columns, header=config.header, bad_rows=bad_rows)
-    for file, rows in by_file.items():
-        boxes, labels, first = [], [], rows[0][0]
-        for where, row in rows:
-            if not row:
-                continue
-            with bad_rows.catch(where):
-                box = [as_number(row.get(name)) for name in _NUMBERS]
-                label = as_text(row.get("label")).strip()
-                if min(box[3:]) < _LEAST_SIDE or not label:
-                    expected = f"sizes of at least {_LEAST_SIDE:g} m and a label"
-                    raise UserError(f"expected {expected}, got {', '.join(map(str, row.values()))}")
-                boxes.append(box)
-                labels.append(normalize_label(label))
-        with bad_rows.catch(first):
-            content = read_bytes(path.parent / file)
-            points = parse_cloud(content, str(path.parent / file), config.features)
-            clouds.append(thin_cloud(points, config.points))
-            array = np.array(boxes, np.float64).reshape(-1, 6)
-            items.append(Annotated(file, array, tuple(labels), first))
-    if not items:
-        raise UserError(f"{path}: names no usable cloud. {bad_rows.describe()}".strip())
+
+    def load(file: str) -> NDArray[np.float64]:
+        content = read_bytes(path.parent / file)
+        points = parse_cloud(content, str(path.parent / file), config.features)
+        return thin_cloud(points, config.points)
+
+    items, clouds = read_annotated(path, by_file, load, _parse, sides=6, bad_rows=bad_rows)
     return AnnotatedDataset(tuple(items), clouds.__getitem__, str(path), bad_rows.skipped)
+
+
+def _parse(row: Mapping[str, Any], _points: object) -> list[float]:
+    """Return center and sizes of a box."""
+    box = [as_number(row.get(name)) for name in _NUMBERS]
+    if min(box[3:]) < _LEAST_SIDE:
+        got = ", ".join(map(str, row.values()))
+        raise UserError(f"expected sizes of at least {_LEAST_SIDE:g} m, got {got}")
+    return box
 
 
 def _cells(

@@ -3,7 +3,6 @@
 docs/recipes/points.md describes the formats, which are found by the first bytes of the content.
 """
 
-import csv
 import importlib
 import io
 import re
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.arrays import load_arrays
-from regard.data.tables import as_number, decode_line, excerpt
+from regard.data.tables import as_number, excerpt, read_csv
 from regard.errors import UserError
 
 AXES = ("x", "y", "z")
@@ -59,18 +58,15 @@ def _parse_npz(content: bytes, name: str, columns: Sequence[str]) -> NDArray[np.
 
 
 def _parse_table(content: bytes, name: str, columns: Sequence[str]) -> NDArray[np.float64]:
-    lines = enumerate(content.split(b"\n"), start=1)
-    reader = csv.reader(decode_line(line, f"{name}, line {number}") for number, line in lines)
-    header = [cell.strip() for cell in next(reader, [])]
+    reader = read_csv(name, content)
+    header = [cell.strip() for cell in next(reader, (0, []))[1]]
     if not set(columns) <= set(header):
         expected = f"a cloud (.npz, .ply, .pcd), or a CSV with a header of {','.join(columns)}"
         raise UserError(f"{name}: expected {expected}, got {excerpt(','.join(header))}.")
     indices = [header.index(column) for column in columns]
     rows = []
-    for cells in reader:
-        where = f"{name}, line {reader.line_num}"
-        if not cells:
-            continue
+    for number, cells in reader:
+        where = f"{name}, line {number}"
         if len(cells) != len(header):
             raise UserError(f"{where}: expected {len(header)} cells, got {len(cells)}.")
         try:

@@ -200,10 +200,6 @@ def segment_starts(samples: int, length: int) -> list[int]:
     return [*range(0, samples - length, length // 2), samples - length]
 
 
-EventBatch = Batch[Tensor, LabeledRegions]
-"""Sounds (rows, samples) in [-1, 1] and events: center and duration relative to the length."""
-
-
 @dataclass(eq=False)
 class EventBatches(BatchesByCount):
     """Batches of sounds. Raises UserError naming a label that is not in `labels`."""
@@ -218,7 +214,9 @@ class EventBatches(BatchesByCount):
         if unknown:
             raise UserError(f"{self.data.origin}: label {unknown[0]!r} is not in the training data")
 
-    def collate(self, epoch: int, indices: Sequence[int]) -> EventBatch:
+    def collate(self, epoch: int, indices: Sequence[int]) -> Batch[Tensor, LabeledRegions]:
+        """Return sounds (rows, samples) in [-1, 1] and events: center and duration relative to the
+        length."""
         seconds = self.config.seconds
         sounds, classes, regions = [], [], []
         for i in indices:

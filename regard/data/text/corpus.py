@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from regard.errors import UserError
-from regard.system.files import read_blocks, read_unpacked
+from regard.system.files import read_blocks, read_bytes
 from regard.system.progress import track
 
 _BLOCK = 1 << 18
@@ -43,10 +43,6 @@ class Corpus:
         begin, end = (min(self._begin + max(0, index), self._end) for index in (begin, end))
         return Corpus(self._read, begin, end, self.origin)
 
-    def text(self) -> str:
-        """Return the whole text, to be used for short parts."""
-        return "".join(self)
-
     def lines(self) -> Iterator[str]:
         """Yield the lines that are not blank; a line that takes several blocks is several."""
         for block in self:
@@ -70,7 +66,7 @@ def read_corpus(path: str | Path) -> Corpus:
     the file, and the line that is not UTF-8."""
     origin, blocks = str(path), partial(read_blocks, Path(path))
     if Path(path).is_fifo():  # can be read only once
-        content = read_unpacked(Path(path))
+        content = read_bytes(Path(path))
         blocks = partial(iter, [content])
     count, has_text = 0, False
     for block in track(_decode(blocks(), origin), "characters"):

@@ -20,7 +20,7 @@ from regard.attention.masks import Padded
 from regard.data.artifact import Artifact
 from regard.data.bad_rows import BadRows
 from regard.data.batches import Batch, Ragged, generator, pad, plan_batches
-from regard.data.config import ImagesConfig, LabeledConfig, OnBad, PairFormat, TargetKind
+from regard.data.config import ImagesConfig, LabeledConfig, PairFormat, TargetKind
 from regard.data.tables import MAX_SHOWN, Table, as_text, excerpt, locate, numeric_order
 from regard.data.text.pairs import Pairs, collect_pairs, read_columns
 from regard.data.tokenizer import UNK
@@ -52,7 +52,7 @@ class Labels(Artifact, frozen=True):
     def encode(
         self,
         labels: Sequence[str],
-        on_bad: OnBad,
+        bad_rows: BadRows,
         *,
         where: Callable[[int], str],
         origin: str,
@@ -62,10 +62,10 @@ class Labels(Artifact, frozen=True):
 
         where: returns the location of an item.
         nouns: for a label and an item, in messages.
-        Raises: UserError for an unknown label, unless on_bad is skip, or if no label is known.
+        Raises: UserError for an unknown label, unless it is skipped, or if no label is known.
         """
         known = {label: number for number, label in enumerate(self.names)}
-        keep, bad_rows = [], BadRows(on_bad, f"{nouns[1]}s")
+        keep = []
         for i, label in enumerate(labels):
             if label in known:
                 keep.append(i)

@@ -1,11 +1,6 @@
 """Inputs of a trained run and their origin: texts, files, rows of a table, items of a folder."""
 
-import os
-from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
-
-from regard.errors import UserError
 
 TABLES = (".tsv", ".tab", ".csv", ".jsonl", ".ndjson", ".json", ".parquet")
 """Suffixes of files of rows."""
@@ -42,25 +37,3 @@ class Prompt(NamedTuple):
     text: str
     ids: list[int]
     number: int
-
-
-def list_files(folder: Path, suffixes: Sequence[str], notify: Callable[[str], None]) -> list[Input]:
-    """Return files of these suffixes in a folder and subfolders, by name; `notify` counts others.
-
-    Hidden files are ignored. Raises UserError if no file is left.
-    """
-    found: list[Input] = []
-    others: list[str] = []
-    for root, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(name for name in names if not name.startswith(".")):
-            path = os.path.join(root, name)
-            if name.lower().endswith(tuple(suffixes)):
-                found.append(Input(path, path))
-            else:
-                others.append(path)
-    if not found:
-        raise UserError(f"{folder}: contains no file that can be read ({', '.join(suffixes)})")
-    if others:
-        notify(f"{folder}: skipped {len(others):,} other files; first: {others[0]}")
-    return found

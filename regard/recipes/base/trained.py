@@ -31,7 +31,7 @@ from regard.recipes.base.recipe import (
     plan_by_count,
 )
 from regard.recipes.metrics.report import round_scores
-from regard.system.files import read_bytes, read_unpacked
+from regard.system.files import read_bytes
 from regard.trace import Trace
 
 
@@ -324,8 +324,7 @@ class TrainedRun:
         if isinstance(value, bytes):
             return File(f"{self.input} {number}", value)
         try:
-            read = read_unpacked if self.input == "tracks" else read_bytes
-            return File(str(value), read(Path(value)))
+            return File(str(value), read_bytes(Path(value)))
         except UserError as error:
             raise UserError(f"input {number}: {error}") from error
 

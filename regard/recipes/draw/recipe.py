@@ -27,10 +27,10 @@ from regard.data.batches import EncodedPairs, TokenBatches, pad
 from regard.data.embedded.scenes import (
     CanvasDataset,
     SceneDataset,
-    is_caption_file,
     load_test_canvases,
     load_training_canvases,
 )
+from regard.data.tables import is_table
 from regard.data.text.labels import Labels
 from regard.data.tokenizer import BOS, EOS, SPECIALS, UNK, Tokenizer
 from regard.decode.guidance import sample_guided
@@ -79,7 +79,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
 
     def __init__(self, run: Run, notify: Callable[[str], None], entry: Entry):
         super().__init__(run, notify, entry)
-        has_classes = not is_caption_file(self.config.data.train)
+        has_classes = not is_table(self.config.data.train)
         self.metric = "prompt_accuracy" if has_classes else "nll"
         self.monitored = ("nll", "prompt_accuracy", "item_recall") if has_classes else ("nll",)
         self.higher_is_better = has_classes

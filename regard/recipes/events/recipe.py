@@ -109,7 +109,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
 
     def has_test(self) -> bool:
         data = self.config.data
-        return data.train is None or not is_table(data.train) or data.test is not None
+        return not is_table(data.train) or data.test is not None
 
     def fit(self, train: Dataset[SoundDataset]) -> dict[str, Any]:
         if not train.data.labels:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.artifact import Artifact
+from regard.data.bad_rows import BadRows
 from regard.data.config import ImagesConfig
 from regard.data.text.labels import Labels, parse_labels
 from regard.models.config import ClassifierConfig
@@ -93,8 +94,9 @@ class ClassTarget(NamedTarget):
 
     def encode(self, raw: RawTargets) -> tuple[list[int], NDArray[Any]]:
         """Return class indices (rows,)."""
+        bad_rows = BadRows(raw.on_bad, f"{raw.nouns[1]}s")
         keep, numbers = self.labels.encode(
-            raw.texts, raw.on_bad, where=raw.where, origin=raw.origin, nouns=raw.nouns
+            raw.texts, bad_rows, where=raw.where, origin=raw.origin, nouns=raw.nouns
         )
         return keep, np.asarray(numbers, np.int64)
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from regard.attention.masks import Padded
 from regard.data.batches import pad_arrays
 from regard.data.tables import numeric_order
-from regard.data.track_files import format_number, parse_frames
+from regard.data.track_files import format_number, read_frames
 from regard.data.tracks import (
     SceneBatches,
     TrackBatches,
@@ -100,7 +100,7 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         return read_training_windows(self.config.data)
 
     def encode(self, dataset: Dataset[TrackWindows]) -> Dataset[TrackWindows]:
-        return replace(dataset, targets=self._batches(dataset, rows=self.batch_rows))
+        return replace(dataset, targets=self._batches(dataset, rows=self.batch_rows, is_fixed=True))
 
     def fit(self, train: Dataset[TrackWindows]) -> dict[str, Any]:
         return {}  # positions are not scaled
@@ -109,7 +109,7 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         pass
 
     def batches(self) -> TrackBatches | SceneBatches:
-        return self._batches(self.train, rows=self.config.batch, augment=True)
+        return self._batches(self.train, rows=self.config.batch)
 
     def _batches(self, dataset: Dataset[Any], **options: Any) -> TrackBatches | SceneBatches:
         kind = SceneBatches if self.config.model.joint else TrackBatches
@@ -240,7 +240,7 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         """Return the people present in all last frames of a file, or those of an array."""
         data, observed = self.config.data, self.config.data.observed
         if isinstance(given, File):
-            frames, skipped = parse_frames(given.content.split(b"\n"), given.name, data.on_bad)
+            frames, skipped = read_frames(given.name, data.on_bad, given.content)
             for note in note_skipped(given.name, "lines", skipped):
                 self.notify(note)
             last = sorted(frames)[-observed:]

@@ -10,7 +10,7 @@ The query has all leading axes of the read. Keys, values, masks and biases may h
 size 1 are inserted before their last two, so they broadcast over the leading axes that they lack.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, no_type_check
 
 import torch
@@ -129,6 +129,16 @@ def check_choice(name: str, value: str, known: Collection[str]) -> None:
     """Raise ValueError unless `value` is one of the known names."""
     if value not in known:
         raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+
+
+def to_integers(name: str, numbers: Tensor | Sequence | int, *, meaning: str) -> Tensor:
+    """Return a copy as a tensor of int64. Raises: TypeError unless all numbers are integers."""
+    if not isinstance(numbers, Tensor):
+        is_empty = isinstance(numbers, Sequence) and len(numbers) == 0
+        numbers = torch.tensor(numbers, dtype=torch.int64 if is_empty else None)
+    if numbers.dtype == torch.bool or numbers.is_floating_point() or numbers.is_complex():
+        raise TypeError(f"{name} must be integers ({meaning}), got {numbers.dtype}")
+    return numbers.to(torch.int64, copy=True)
 
 
 def check_integer(name: str, value: int, least: int) -> None:

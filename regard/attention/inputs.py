@@ -1,6 +1,6 @@
 """Inputs of a read, prepared for kernels: checked, axes aligned, queries and keys mapped."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,9 +29,10 @@ class AttentionInputs(NamedTuple):
     values: Tensor
     """(..., [head,] key, value_dim)"""
     score: Score
-    form: Form | None
-    """Formula of the score, for fused kernels; None if they support no formula of it."""
-    choice: Choice
+    form: Any
+    """Formula of the score, a Form, for fused kernels; None if they support no formula of it."""
+    choice: Any
+    """The Choice. A kernel knows the classes of form and choice by its `unsupported_reason`."""
     mask: Mask | None
     bias: Bias | None
     positions: Positions
@@ -135,7 +136,8 @@ class AttentionInputs(NamedTuple):
         assert allowed is not None
         if bias is not None:
             bias = bias.masked_fill(~allowed, 0.0)
-        if self.may_have_fully_masked_rows():
+        mask = self.mask
+        if bias is not None or mask is None or mask.may_have_fully_masked_rows(self.positions):
             fully_masked = ~allowed.any(-1, keepdim=True)
             allowed = allowed | fully_masked
         return allowed, bias, fully_masked
@@ -164,12 +166,6 @@ class AttentionInputs(NamedTuple):
         if diagonals is None:
             return None
         return self._align("bias", diagonals.unsqueeze(-2)).squeeze(-2)
-
-    def may_have_fully_masked_rows(self) -> bool:
-        """Return False only if every query is certain to have a key that it may attend to."""
-        if self.keys.shape[-2] == 0 or self.bias is not None:
-            return True
-        return self.mask is not None and self.mask.may_have_fully_masked_rows(self.positions)
 
     def _align(self, name: str, tensor: Tensor) -> Tensor:
         """Return the tensor with as many axes as the weights, which it must fit."""
@@ -284,11 +280,14 @@ def _check_tensors(query: Tensor, keys: Tensor, values: Tensor) -> None:
         if tensor.device != query.device:
             raise ValueError(f"{name} must be on {query.device}, got {tensor.device}")
         if tensor.shape[-1] == 0 and name != "values":
-            shape = tuple(tensor.shape)
-            raise ValueError(f"the last axis of {name} must not be empty, got {shape}")
+            raise ValueError(
+                f"the last axis of {name} must not be empty, got {tuple(tensor.shape)}"
+            )
         if tensor.dim() > query.dim():
-            leading = f"{tuple(tensor.shape[:-2])}, got shape {tuple(query.shape)}"
-            raise ValueError(f"query must have all leading axes of its memory, {leading}")
+            raise ValueError(
+                f"query must have all leading axes of its memory, {tuple(tensor.shape[:-2])}, got "
+                f"shape {tuple(query.shape)}"
+            )
     if keys.shape[-2] != values.shape[-2]:
         numbers = f"{keys.shape[-2]} keys and {values.shape[-2]} values"
         raise ValueError(f"there must be as many values as keys, got {numbers}")

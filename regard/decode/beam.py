@@ -30,6 +30,15 @@ from regard.decode.stepper import Source, StateT, Stepper, device_of_source, siz
 from regard.trace import Trace
 
 
+class _LiveHypotheses(NamedTuple):
+    """Live hypotheses of the unfinished sentences, most likely first."""
+
+    sentence: Tensor  # (sentences,) index in the source
+    limit: Tensor  # (sentences,) maximum length
+    log_prob: Tensor  # (sentences, hypotheses), -inf for missing hypotheses
+
+
+@torch.no_grad()
 def beam(
     stepper: Stepper[StateT],
     source: Source,
@@ -37,7 +46,7 @@ def beam(
     beam: int,
     bos: int,
     eos: int,
-    max_length: int | Sequence[int] | Int[Tensor, " batch"],
+    max_length: int | Sequence[int],
     banned: Sequence[int] = (),
     length_penalty: float = 1.0,
     n_best: int = 1,
@@ -65,7 +74,7 @@ def beam(
         raise ValueError(f"beam must be at least 1, got {beam}")
     if not 1 <= n_best <= beam:
         raise ValueError(f"n_best must be from 1 to beam ({beam}), got {n_best}")
-    if beam == 1:
+    if beam == 1 or not max_lengths:
         return greedy(
             stepper,
             source,
@@ -76,11 +85,57 @@ def beam(
             length_penalty=length_penalty,
             trace=trace,
         )
-    if not max_lengths:
-        return []
-    return _search(
-        stepper, source, rules, max_lengths=max_lengths, width=beam, n_best=n_best, trace=trace
+    device = device_of_source(source)
+    count = len(max_lengths)
+    # powers[length] = length^alpha, rounded once so that scores and bounds compare exactly.
+    powers = torch.arange(max(max_lengths) + 1, dtype=torch.float64) ** rules.length_penalty
+    powers = powers.to(device, torch.float32)
+    live = _LiveHypotheses(
+        sentence=torch.arange(count, device=device),
+        limit=torch.tensor(max_lengths, device=device),
+        log_prob=torch.zeros(count, 1, dtype=torch.float32, device=device),
     )
+    finished = FinishedHypotheses(count, n_best=n_best, device=device)
+    tokens = torch.full((count,), rules.bos, dtype=torch.int64, device=device)
+    state = stepper.start(source)
+    history: list[Candidates] = []
+    for step in range(1, max(max_lengths) + 1):
+        if trace is not None:
+            trace.begin_step(live.sentence.repeat_interleave(live.log_prob.shape[1]).tolist())
+        logits, state = stepper.step(tokens, state)
+        log_probs = rules.log_probs(logits)
+        trace_likely(trace, log_probs, 2 * beam)
+        candidates = _expand(live, log_probs, 2 * beam)
+        ends = (candidates.token == rules.eos) | (live.limit == step)[:, None]
+        first = Candidates(*(field[:, :beam] for field in candidates))
+        score = (first.log_prob / powers[step]).masked_fill(~ends[:, :beam], -torch.inf)
+        finished.add(live.sentence, score, first, step=step)
+        candidates = _select_unfinished(candidates, ends, beam)
+        bound = candidates.log_prob[:, 0] / powers[live.limit]
+        done = (bound <= finished.score[live.sentence, -1]).tolist()
+        if all(done):
+            break
+        same_rows = candidates.log_prob.shape == live.log_prob.shape and not any(done)
+        live = live._replace(log_prob=candidates.log_prob)
+        if any(done):
+            unfinished = [row for row, is_done in enumerate(done) if not is_done]
+            index = torch.tensor(unfinished, device=device)
+            live = _LiveHypotheses(*(field[index] for field in live))
+            candidates = Candidates(*(field[index] for field in candidates))
+        history.append(Candidates(*(field.flatten() for field in candidates)))
+        log_prob, rows, tokens = history[-1]
+        if trace is not None:
+            trace.add_beams(rows.tolist(), tokens.tolist(), log_prob.tolist())
+        state = state.reorder(rows) if same_rows else state.select(rows)
+    if trace is not None:
+        trace.add_outputs(finished.outputs(history))
+    results = finished.hypotheses(history, eos=rules.eos)
+    if [] in results:
+        sentence = results.index([])
+        raise ValueError(
+            f"some allowed token must have a probability above 0, got none in sentence {sentence}"
+        )
+    return results
 
 
 def stable_topk(
@@ -108,78 +163,6 @@ def stable_topk(
     indices = indices[:, :count].sort(dim=1).values
     values, order = scores.gather(1, indices).sort(dim=1, descending=True, stable=True)
     return values, indices.gather(1, order)
-
-
-class _LiveHypotheses(NamedTuple):
-    """Live hypotheses of the unfinished sentences, most likely first."""
-
-    sentence: Tensor  # (sentences,) index in the source
-    limit: Tensor  # (sentences,) maximum length
-    log_prob: Tensor  # (sentences, hypotheses), -inf for missing hypotheses
-
-
-@torch.no_grad()
-def _search(
-    stepper: Stepper[StateT],
-    source: Source,
-    rules: Rules,
-    *,
-    max_lengths: list[int],
-    width: int,
-    n_best: int,
-    trace: Trace | None,
-) -> list[list[Hypothesis]]:
-    device = device_of_source(source)
-    count = len(max_lengths)
-    # powers[length] = length^alpha, rounded once so that scores and bounds compare exactly.
-    powers = torch.arange(max(max_lengths) + 1, dtype=torch.float64) ** rules.length_penalty
-    powers = powers.to(device, torch.float32)
-    live = _LiveHypotheses(
-        sentence=torch.arange(count, device=device),
-        limit=torch.tensor(max_lengths, device=device),
-        log_prob=torch.zeros(count, 1, dtype=torch.float32, device=device),
-    )
-    finished = FinishedHypotheses(count, n_best=n_best, device=device)
-    tokens = torch.full((count,), rules.bos, dtype=torch.int64, device=device)
-    state = stepper.start(source)
-    history: list[Candidates] = []
-    for step in range(1, max(max_lengths) + 1):
-        if trace is not None:
-            trace.begin_step(live.sentence.repeat_interleave(live.log_prob.shape[1]).tolist())
-        logits, state = stepper.step(tokens, state)
-        log_probs = rules.log_probs(logits)
-        trace_likely(trace, log_probs, 2 * width)
-        candidates = _expand(live, log_probs, 2 * width)
-        ends = (candidates.token == rules.eos) | (live.limit == step)[:, None]
-        first = Candidates(*(field[:, :width] for field in candidates))
-        score = (first.log_prob / powers[step]).masked_fill(~ends[:, :width], -torch.inf)
-        finished.add(live.sentence, score, first, step=step)
-        candidates = _select_unfinished(candidates, ends, width)
-        bound = candidates.log_prob[:, 0] / powers[live.limit]
-        done = (bound <= finished.score[live.sentence, -1]).tolist()
-        if all(done):
-            break
-        same_rows = candidates.log_prob.shape == live.log_prob.shape and not any(done)
-        live = live._replace(log_prob=candidates.log_prob)
-        if any(done):
-            unfinished = [row for row, is_done in enumerate(done) if not is_done]
-            index = torch.tensor(unfinished, device=device)
-            live = _LiveHypotheses(*(field[index] for field in live))
-            candidates = Candidates(*(field[index] for field in candidates))
-        history.append(Candidates(*(field.flatten() for field in candidates)))
-        log_prob, rows, tokens = history[-1]
-        if trace is not None:
-            trace.add_beams(rows.tolist(), tokens.tolist(), log_prob.tolist())
-        state = state.reorder(rows) if same_rows else state.select(rows)
-    if trace is not None:
-        trace.add_outputs(finished.outputs(history))
-    results = finished.hypotheses(history, eos=rules.eos)
-    if [] in results:
-        sentence = results.index([])
-        raise ValueError(
-            f"some allowed token must have a probability above 0, got none in sentence {sentence}"
-        )
-    return results
 
 
 def _expand(

@@ -41,11 +41,9 @@ class DecodeConfig:
 
 
 @settings
-class SampleConfig:
-    """Settings of sampling: each next token is drawn from the model's distribution."""
+class SamplingConfig:
+    """Distribution of a next token, given the model's."""
 
-    length: Length = 200
-    """Number of tokens generated for each prompt."""
     temperature: Annotated[float, Range(0, 1_000)] = 0.8
     """Values below 1 sharpen the distribution; 0: the most likely token; else at least 0.001."""
     top_k: Count | None = None
@@ -53,13 +51,7 @@ class SampleConfig:
     top_p: Annotated[float, Range(1e-6, 1)] = 1.0
     """Sample from the smallest set of most likely tokens with this total probability."""
     seed: SamplingSeed = 1
-    """Seed of sampling: another number gives another text."""
-    context: Literal["restart", "slide", "last"] = "restart"
-    """Context of a token once the text is longer than the model's context of k tokens. restart: the
-    last k/2 to k tokens: a full context is cut to its last half, which is read again; one token
-    costs about two steps. last: exactly the last k tokens, as GPT is defined; each token costs a
-    pass over all k. slide: the keys and values of the last k tokens, which also depend on earlier
-    ones; each token costs one step. Not with learned or sinusoidal positions."""
+    """Seed of sampling: another number gives another output."""
 
     def __post_init__(self) -> None:
         if 0 < self.temperature < _LEAST_TEMPERATURE:
@@ -69,26 +61,25 @@ class SampleConfig:
 
 
 @settings
-class DrawingConfig:
+class SampleConfig(SamplingConfig):
+    """Settings of sampling: each next token is drawn from the model's distribution."""
+
+    length: Length = 200
+    """Number of tokens generated for each prompt."""
+    context: Literal["restart", "slide", "last"] = "restart"
+    """Context of a token once the text is longer than the model's context of k tokens. restart: the
+    last k/2 to k tokens: a full context is cut to its last half, which is read again; one token
+    costs about two steps. last: exactly the last k tokens, as GPT is defined; each token costs a
+    pass over all k. slide: the keys and values of the last k tokens, which also depend on earlier
+    ones; each token costs one step. Not with learned or sinusoidal positions."""
+
+
+@settings
+class DrawingConfig(SamplingConfig):
     """Settings of image generation: each next code is drawn given the text and the codes so far."""
 
     guidance: Annotated[float, Range(0, 1_000)] = 2.0
     """Scale of classifier-free guidance: log p = log p(without text) + guidance (log p(with text) -
     log p(without text)); 1 is no guidance."""
     temperature: Annotated[float, Range(0, 1_000)] = 0.3
-    """Values below 1 sharpen the distribution; 0: the most likely token; else at least 0.001."""
-    top_k: Count | None = None
-    """Sample from the k most likely codes only; from all if not given."""
-    top_p: Annotated[float, Range(1e-6, 1)] = 1.0
-    """Sample from the smallest set of most likely codes with this total probability."""
-    seed: SamplingSeed = 1
-    """Seed of sampling: another number gives another image."""
-
-    def __post_init__(self) -> None:
-        _ = self.sampling  # runs the checks of SampleConfig
-
-    @property
-    def sampling(self) -> SampleConfig:
-        return SampleConfig(
-            temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, seed=self.seed
-        )
+    """Values below 1 sharpen the distribution; 0: the most likely code; else at least 0.001."""

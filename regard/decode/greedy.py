@@ -9,8 +9,6 @@ import math
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Int
-from torch import Tensor
 
 from regard.decode.hypothesis import Hypothesis, Rules, expand_max_length, make_hypothesis
 from regard.decode.stepper import Source, StateT, Stepper, device_of_source, size_of, trace_likely
@@ -24,7 +22,7 @@ def greedy(
     *,
     bos: int,
     eos: int,
-    max_length: int | Sequence[int] | Int[Tensor, " batch"],
+    max_length: int | Sequence[int],
     banned: Sequence[int] = (),
     length_penalty: float = 1.0,
     trace: Trace | None = None,

@@ -54,7 +54,12 @@ def sample_guided(
     for row, seed in enumerate(seeds):
         generator = torch.Generator().manual_seed(seed)
         uniforms[:, row] = torch.rand(length, generator=generator, dtype=torch.float64)
-    state = stepper.start(_append_empty(source, empty_source) if is_guided else source)
+    if is_guided:  # as many rows of the empty source follow
+        empty = torch.zeros_like(source.items)
+        empty[:, : len(empty_source)] = torch.tensor(list(empty_source), device=device)
+        lengths = torch.full_like(source.lengths, len(empty_source))
+        source = Padded(torch.cat((source.items, empty)), torch.cat((source.lengths, lengths)))
+    state = stepper.start(source)
     tokens = torch.full((rows,), bos, dtype=torch.int64, device=device)
     all_tokens, all_log_probs = [], []
     for uniform in uniforms.to(device):
@@ -69,7 +74,7 @@ def sample_guided(
             unconditional = log_probs[rows:]
             guided = unconditional + config.guidance * (conditional - unconditional)
             log_probs = torch.where(conditional.isfinite(), guided, conditional)
-        tokens = sample_inverse_cdf(filter_logits(log_probs, config.sampling), uniform)
+        tokens = sample_inverse_cdf(filter_logits(log_probs, config), uniform)
         all_log_probs.append(conditional.gather(1, tokens[:, None])[:, 0])
         all_tokens.append(tokens)
     sequences, log_prob = torch.stack(all_tokens, 1), torch.stack(all_log_probs, 1)
@@ -87,12 +92,3 @@ def sample_inverse_cdf(
     """Sample a token per row by inverting the cumulative distribution."""
     cumulative = probs.double().cumsum(-1)
     return torch.searchsorted(cumulative, (uniform * cumulative[:, -1])[:, None], right=True)[:, 0]
-
-
-def _append_empty(source: Padded, empty_source: Sequence[int]) -> Padded:
-    """Append as many rows of the empty source to the batch."""
-    rows, width = source.items.shape
-    empty = source.items.new_zeros(rows, width)
-    empty[:, : len(empty_source)] = torch.tensor(list(empty_source), device=source.items.device)
-    lengths = torch.full_like(source.lengths, len(empty_source))
-    return Padded(torch.cat((source.items, empty)), torch.cat((source.lengths, lengths)))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 
@@ -45,7 +45,7 @@ def make_hypothesis(ids: Sequence[int], *, eos: int, score: float, log_prob: flo
 class Rules:
     """Special ids, banned ids and length penalty of a search.
 
-    Raises: ValueError if an id is negative, EOS is banned, or length_penalty is outside 0 to 5.
+    Raises: ValueError if EOS is banned, or length_penalty is outside 0 to 5.
     """
 
     bos: int
@@ -58,9 +58,6 @@ class Rules:
     """alpha of the score."""
 
     def __post_init__(self) -> None:
-        for name, ids in (("bos", (self.bos,)), ("eos", (self.eos,)), ("banned", self.banned)):
-            if any(token < 0 for token in ids):
-                raise ValueError(f"{name} must not be negative, got {min(ids)}")
         if self.eos in self.banned:
             raise ValueError(f"banned must not hold eos ({self.eos}), got {list(self.banned)}")
         if not 0 <= self.length_penalty <= 5:
@@ -71,29 +68,25 @@ class Rules:
 
         Raises: ValueError if EOS or a banned id is outside the vocabulary.
         """
-        vocab = logits.shape[-1]
-        last = max(self.eos, *self.banned, 0)
-        if last >= vocab:
-            raise ValueError(f"eos and banned must be ids of the vocabulary of {vocab}, got {last}")
+        vocab, ids = logits.shape[-1], sorted((self.eos, *self.banned))
+        if ids[0] < 0 or ids[-1] >= vocab:
+            raise ValueError(f"eos and banned must be ids of the vocabulary of {vocab}, got {ids}")
         result = logits.log_softmax(-1, dtype=torch.float32)
         if self.banned:
             result[:, list(self.banned)] = -math.inf
         return result
 
 
-def expand_max_length(
-    max_length: int | Sequence[int] | Int[Tensor, " batch"], count: int
-) -> list[int]:
+def expand_max_length(max_length: int | Sequence[int], count: int) -> list[int]:
     """Return one maximum length for each of `count` sentences, from a single number or a sequence.
 
     Raises: ValueError if a sequence has not `count` entries, or if a length is below 1.
     """
-    given = [max_length] if isinstance(max_length, int) else torch.as_tensor(max_length).tolist()
-    if min(given, default=1) < 1:
-        raise ValueError(f"max_length must be at least 1, got {min(given)}")
-    result = given * count if isinstance(max_length, int) else given
-    if len(result) != count:
+    lengths = [max_length] * count if isinstance(max_length, int) else list(max_length)
+    if len(lengths) != count:
         raise ValueError(
-            f"max_length must be one number or {count} (one per sentence), got {len(result)}"
+            f"max_length must be one number or {count} (one per sentence), got {len(lengths)}"
         )
-    return result
+    if min(lengths, default=1) < 1:
+        raise ValueError(f"max_length must be at least 1, got {min(lengths)}")
+    return lengths

@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.decode.config import SampleConfig
+from regard.decode.config import SampleConfig, SamplingConfig
 from regard.decode.stepper import trace_likely
 from regard.trace import SearchOutput, Trace
 
@@ -51,7 +51,7 @@ class CausalLanguageModel(Protocol):
 
 
 def filter_logits(
-    logits: Float[Tensor, "rows vocab"], config: SampleConfig
+    logits: Float[Tensor, "rows vocab"], config: SamplingConfig
 ) -> Float[Tensor, "rows vocab"]:
     """Return the probabilities after temperature, top-k and top-p filtering."""
     logits = logits.float()

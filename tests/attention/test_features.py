@@ -61,9 +61,7 @@ def test_features_refuse_negative_numbers_and_unequal_sizes():
         RandomFeatures(7, 3)(query, keys[:, :5])
     with pytest.raises(TypeError, match="must not be float16"):
         RandomFeatures(7, 3)(query.half(), keys.half())
-    with pytest.raises(
-        ValueError, match="num_features of RandomFeatures must be at least 1, got 0"
-    ):
+    with pytest.raises(ValueError, match="num_features must be at least 1, got 0"):
         RandomFeatures(7, 0)
 
 

@@ -103,7 +103,6 @@ def test_interval_needs_both_to_be_ranges_and_split_returns_the_rest():
 def test_padded_gives_the_mask_of_its_lengths():
     padded = Padded(torch.zeros(2, 4, 3), torch.tensor([4, 1]))
     assert padded.mask.tensor(1, 4, device=CPU).sum(-1).tolist() == [[4], [1]]
-    assert padded.select(torch.tensor([1])).lengths.tolist() == [1]
 
 
 @pytest.mark.usefixtures("no_shape_checks")

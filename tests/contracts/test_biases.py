@@ -162,16 +162,6 @@ def test_diagonals_are_only_for_full_reads_at_default_positions(name, device):
     )
 
 
-@every
-def test_select_selects_rows(name, device):
-    bias, query, positions = make_case(name, device)
-    index = torch.tensor([1, 0], device=device)
-    close(
-        materialize_bias(bias.select(index), query[index], positions),
-        materialize_bias(bias, query, positions)[index],
-    )
-
-
 @by_position
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_bias_is_in_the_dtype_of_the_query(name, dtype, device):

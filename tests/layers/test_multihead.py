@@ -301,7 +301,7 @@ def test_multihead_rejects_invalid_heads():
     with pytest.raises(ValueError, match="key_heads must divide num_heads=6, got 4"):
         MultiHead(5, num_heads=6, key_heads=4)
     with pytest.raises(
-        ValueError, match=r"score must have num_heads=3, got BareAdditive\(dim=2, num_heads=2\)"
+        ValueError, match=r"score must have num_heads=3, got BareAdditive\(v: \(2, 2\)\)"
     ):
         MultiHead(5, num_heads=3, score=BareAdditive(2, num_heads=2))
 

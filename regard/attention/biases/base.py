@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.axes import Queries, align_pair, check_broadcasts, select_rows
+from regard.attention.axes import Queries, align_pair, check_broadcasts
 from regard.attention.picture import SHOWN, Picture, draw_tensor, shown_sizes, shown_sizes_of_both
 from regard.attention.positions import Positions
 
@@ -38,10 +38,6 @@ class Bias(nn.Module, ABC):
         other than the default ones, and tiles, give None.
         """
         return None
-
-    def select(self, index: Int[Tensor, " rows"]) -> "Bias":
-        """Select the rows `index` of the first leading axis, if there is one."""
-        return self
 
     def picture(
         self,
@@ -127,9 +123,6 @@ class TensorBias(Bias):
     def _shown_sizes(self) -> tuple[int, int]:
         return shown_sizes(self.tensor)
 
-    def select(self, index: Int[Tensor, " rows"]) -> Bias:
-        return TensorBias(select_rows(self.tensor, index, 2))
-
     def extra_repr(self) -> str:
         return ", ".join(map(str, self.tensor.shape))
 
@@ -156,9 +149,6 @@ class SumOfBiases(Bias):
 
     def _shown_sizes(self) -> tuple[int, int]:
         return shown_sizes_of_both(self.left._shown_sizes(), self.right._shown_sizes())
-
-    def select(self, index: Int[Tensor, " rows"]) -> Bias:
-        return SumOfBiases(self.left.select(index), self.right.select(index))
 
 
 def _one_line(bias: Bias) -> str:

@@ -66,17 +66,14 @@ class Soft(Choice):
             raise ValueError(f"beta must be at least 0 and finite, or a tensor, got {beta!r}")
         if learn and not isinstance(beta, Tensor) and not beta:
             raise ValueError("a learned beta must start above 0, got 0")
-        self._fixed_beta = None if learn else beta
+        self._fixed_beta = beta
         self.log_beta = None
         if learn:
             self.log_beta = nn.Parameter(torch.as_tensor(beta, dtype=torch.float32).log())
 
     @property
     def beta(self) -> float | Tensor:
-        if self.log_beta is not None:
-            return self.log_beta.exp()
-        assert self._fixed_beta is not None
-        return self._fixed_beta
+        return self._fixed_beta if self.log_beta is None else self.log_beta.exp()
 
     def check(self, leading: tuple[int, ...], num_queries: int) -> None:
         beta = self._fixed_beta if self.log_beta is None else self.log_beta

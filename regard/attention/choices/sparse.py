@@ -52,9 +52,7 @@ class Sparse(Choice):
         return entmax(mask_scores(scores, allowed | masked), alpha=self.alpha) * ~masked
 
     def tile(self, first: int, last: int) -> "Sparse":
-        tiled = Sparse(self.alpha)
-        tiled.soft = self.soft.tile(first, last)
-        return tiled
+        return Sparse(self.alpha, beta=self.soft.tile(first, last).beta)
 
     def extra_repr(self) -> str:
         return f"alpha={self.alpha}"

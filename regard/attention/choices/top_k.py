@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.attention.axes import Allowed, Pairs
+from regard.attention.axes import Allowed, Pairs, check_integer
 from regard.attention.choices.base import Choice, Soft, mask_scores
 
 BLOCK = 64
@@ -90,8 +90,7 @@ class TopK(KeySelection):
 
     def __init__(self, k: int, *, beta: float | Tensor = 1.0, learn: bool = False):
         super().__init__()
-        if k < 1:
-            raise ValueError(f"k must be at least 1, got {k}")
+        check_integer("k", k, 1)
         self.k = k
         self.soft = Soft(beta, learn=learn)
 
@@ -106,9 +105,7 @@ class TopK(KeySelection):
         return SelectedKeys(index, self.soft.weights(scores.gather(-1, index), allowed))
 
     def tile(self, first: int, last: int) -> "TopK":
-        tiled = TopK(self.k)
-        tiled.soft = self.soft.tile(first, last)
-        return tiled
+        return TopK(self.k, beta=self.soft.tile(first, last).beta)
 
     def extra_repr(self) -> str:
         return f"k={self.k}"

@@ -44,10 +44,8 @@ def unsupported_reason(inputs: AttentionInputs) -> str | None:
 
 def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     """Compute out = softmax(beta (v . tanh(query + keys) + bias), over allowed keys) values."""
-    form, choice = inputs.form, inputs.choice
-    assert isinstance(form, TanhSum)
-    assert isinstance(choice, Soft)
-    has_heads, original = form.v.dim() == 2, inputs
+    v, beta, original = inputs.form.v, inputs.choice.beta, inputs
+    has_heads = v.dim() == 2
     to_four_axes = functools.partial(with_four_axes, missing=0 if has_heads else 1)
     if inputs.query.device.type == "cpu":
         # The loops compute in float32: what they save for backward is not rounded either.
@@ -55,7 +53,7 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     query, keys, values = map(to_four_axes, (inputs.query, inputs.keys, inputs.values))
     # Under autocast the mapped queries and keys are in half precision; values keep their dtype.
     query, keys, values = _with_one_batch(query, keys.to(query.dtype), values.to(query.dtype))
-    v = form.v.to(query.dtype)
+    v = v.to(query.dtype)
     v = v if has_heads else v.unsqueeze(0)  # (head or 1, hidden)
     added, bias, diagonals = None, None, inputs.diagonals()
     if diagonals is not None:
@@ -64,7 +62,6 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
         added = inputs.bias_tensor()
         if added is not None:
             bias = to_four_axes(added).to(query.dtype)  # (batch, head, query, key)
-    beta = choice.beta
     if isinstance(beta, Tensor):
         beta = beta.to(query.dtype).reshape(-1, 1)  # (head or 1, 1)
         v = v * beta

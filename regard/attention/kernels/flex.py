@@ -20,10 +20,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
-from regard.attention.axes import entry_at, with_four_axes
+from regard.attention.axes import entry_at, make_lookup, with_four_axes
 from regard.attention.choices import Soft
 from regard.attention.inputs import AttentionInputs
-from regard.attention.masks import Mask
+from regard.attention.masks import Mask, materialize_mask
 from regard.attention.scores import InnerProduct
 from regard.compat.torch import limit_recompilation
 
@@ -57,9 +57,6 @@ def _reason_on_cpu(inputs: AttentionInputs) -> str | None:
 
 def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     """Compute out = softmax(cap(scale query keys^T) + bias, over allowed keys) values."""
-    form, choice = inputs.form, inputs.choice
-    assert isinstance(form, InnerProduct)
-    assert isinstance(choice, Soft)
     grouped = inputs.group > 1
     query, keys, values = inputs.expand(inputs.query, grouped=grouped)
     leading = query.shape[:-2]
@@ -68,9 +65,9 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
         query,
         keys,
         values,
-        score_mod=_score_mod(inputs, choice.beta, form.cap),
+        score_mod=_score_mod(inputs, inputs.choice.beta, inputs.form.cap),
         block_mask=_block_mask(inputs, query.shape[:2]),
-        scale=form.scale,
+        scale=inputs.form.scale,
         enable_gqa=grouped,
     )
     return cast("Tensor", out).reshape(*leading, *out.shape[-2:])
@@ -135,7 +132,10 @@ def _block_mask(inputs: AttentionInputs, leading: torch.Size) -> BlockMask | Non
     if positions.is_aligned and key in block_masks:
         return block_masks[key]
     inputs.tile(0, 1).allowed_pairs()  # raises if the mask has other leading axes than the read
-    rule = mask.rule(positions)
+    if positions.key_positions is None:
+        rule = mask.rule(positions)
+    else:
+        rule = make_lookup(materialize_mask(mask, positions))
 
     @no_type_check  # torch inspects the signature, which a checked function hides
     def allows(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:

@@ -46,7 +46,6 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     for backward.
     """
     num_queries, choice = inputs.query.shape[-2], inputs.choice
-    assert isinstance(choice, KeySelection)
     # As many queries that the largest tensor of a tile has at most TILE numbers.
     num_keys, value_dim = inputs.values.shape[-2:]
     pair_size = 1 if isinstance(inputs.form, InnerProduct) else inputs.query.shape[-1]
@@ -59,9 +58,8 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     outs, log_probs = [], []
     for tile in tiles:
         if recomputes:  # in backward, with the same random numbers
-            draws = choice.is_random
             out, log_prob = checkpoint(
-                _read_tile, tile, use_reentrant=False, preserve_rng_state=draws
+                _read_tile, tile, use_reentrant=False, preserve_rng_state=choice.is_random
             )
         else:
             out, log_prob = _read_tile(tile)
@@ -70,16 +68,12 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
             log_probs.append(log_prob)
     choice.accumulate_log_prob(torch.cat(log_probs, -1) if log_probs else None)
     out = outs[0] if len(outs) == 1 else torch.cat(outs, -2)
-    device = out.device.type
-    if out.dtype == torch.float64 or not torch.is_autocast_enabled(device):
-        return out
-    return out.to(torch.get_autocast_dtype(device))  # as a product, which autocast would round
+    half = inputs.half_dtype()  # as a product, which autocast would round
+    return out if half is None else out.to(half)
 
 
 def _read_tile(inputs: AttentionInputs) -> tuple[Tensor, Tensor | None]:
-    choice = inputs.choice
-    assert isinstance(choice, KeySelection)
-    selected = choice.select_keys(*reference.masked_scores(inputs))
+    selected = inputs.choice.select_keys(*reference.masked_scores(inputs))
     if inputs.group == 1:
         return _gather(selected, inputs.values), selected.log_prob
     group, slope = inputs.group, selected.soft_weights

@@ -15,11 +15,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention.axes import widen
-from regard.attention.choices import Soft
 from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels import sdpa
 from regard.attention.masks import Causal
-from regard.attention.scores import InnerProduct
 from regard.compat.torch import is_eager, is_forward_ad
 from regard.ops.half import half_softmax, has_half_products
 from regard.ops.softmax import softmax
@@ -44,10 +42,7 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
 
 def _read_half(inputs: AttentionInputs, dtype: torch.dtype) -> Tensor:
     """Compute the read in half precision with scores in float32; see regard.ops.half."""
-    choice, form = inputs.choice, inputs.form
-    assert isinstance(form, InnerProduct)
-    assert isinstance(choice, Soft)
-    beta, has_products = choice.beta, has_half_products(dtype)
+    beta, has_products = inputs.choice.beta, has_half_products(dtype)
     wide = inputs.with_wide_scores()
     values = inputs.values.to(dtype) if has_products else widen(inputs.values)
     has_rule = is_eager() and not is_forward_ad()  # half_softmax has none for transforms
@@ -58,16 +53,13 @@ def _read_half(inputs: AttentionInputs, dtype: torch.dtype) -> Tensor:
     added, fully_masked = _additive_mask(wide, wide.query, beta)
     added = None if added is None else _flatten_mask(added, leading)
     query, keys_t = _flatten(query.to(dtype)), _flatten(keys.to(dtype)).mT
-    weights = half_softmax(query, keys_t, added, form.scale * beta)
+    weights = half_softmax(query, keys_t, added, inputs.form.scale * beta)
     out = torch.bmm(weights, _flatten(values)).view(*leading, -1, values.shape[-1])
     return out if fully_masked is None else out * ~fully_masked
 
 
 def _read(inputs: AttentionInputs) -> Tensor:
-    query, form, choice = inputs.query, inputs.form, inputs.choice
-    assert isinstance(form, InnerProduct)
-    assert isinstance(choice, Soft)
-    beta, scale = choice.beta, form.scale
+    query, beta, scale = inputs.query, inputs.choice.beta, inputs.form.scale
     if isinstance(beta, Tensor):
         query = query * beta.to(query.dtype)
     else:

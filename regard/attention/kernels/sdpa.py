@@ -30,10 +30,8 @@ def unsupported_reason(inputs: AttentionInputs) -> str | None:
 
 def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     """Compute softmax(scale query keys^T + bias, over allowed keys) values, weights unformed."""
-    query, form, choice = inputs.query, inputs.form, inputs.choice
-    assert isinstance(form, InnerProduct)
-    assert isinstance(choice, Soft)
-    beta, scale, dtype = choice.beta, form.scale, query.dtype
+    query, beta, scale = inputs.query, inputs.choice.beta, inputs.form.scale
+    dtype = query.dtype
     half = inputs.half_dtype() if query.device.type == "cpu" else None
     if half is not None:
         # Queries times beta are not rounded; and without products of half precision, torch's are

@@ -40,15 +40,17 @@ class Mask(ABC):
     def interval(self, positions: Positions) -> Interval | None:
         """Return the keys of each query as a range first <= j < last, or None if they are none.
 
-        Our kernels then only process the range. Bounds may lie outside 0 .. num_keys, and a range
-        may be empty.
+        For keys in their order (no `key_positions`). Our kernels then only process the range.
+        Bounds may lie outside 0 .. num_keys, and a range may be empty.
         """
-        return None if positions.key_positions is not None else self._interval(positions)
+        return None
 
     def rule(self, positions: Positions) -> Rule:
-        """Return the mask as a function of indices, for kernels that tile by themselves."""
-        rule = None if positions.key_positions is not None else self._rule(positions)
-        return make_lookup(materialize_mask(self, positions)) if rule is None else rule
+        """Return the mask as a function of indices, for kernels that tile by themselves.
+
+        For keys in their order (no `key_positions`).
+        """
+        return make_lookup(materialize_mask(self, positions))
 
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
         """Return False only if no row can be fully masked, so that kernels need no check."""
@@ -80,14 +82,6 @@ class Mask(ABC):
             return self.picture(*self._shown_sizes()).svg
         except (IndexError, RuntimeError, ValueError):
             return None
-
-    def _interval(self, positions: Positions) -> Interval | None:
-        """Return the interval of keys in their order; None if they are none."""
-        return None
-
-    def _rule(self, positions: Positions) -> Rule | None:
-        """Return the rule of keys in their order, if there is one without a table."""
-        return None
 
     def _shown_sizes(self) -> tuple[int, int]:
         return SHOWN, SHOWN
@@ -221,7 +215,7 @@ class Not(Mask):
 def dense(tensor: Tensor) -> Mask:
     """Mask from a boolean tensor (..., query, key), True = may attend; axes of size 1 broadcast.
 
-    The tensor is not copied: in-place changes of it change the mask.
+    The tensor is copied.
     Raises: TypeError if the tensor is not boolean, ValueError if it has fewer than two axes.
     """
     if not isinstance(tensor, Tensor) or tensor.dtype != torch.bool:
@@ -229,7 +223,7 @@ def dense(tensor: Tensor) -> Mask:
         raise TypeError(f"a dense mask must be boolean (True = may attend), got {kind}")
     if tensor.dim() < 2:
         raise ValueError(f"a dense mask must be (..., query, key), got shape {tuple(tensor.shape)}")
-    return Dense(tensor)
+    return Dense(tensor.clone())
 
 
 def intersect(left: Mask | None, right: Mask | None) -> Mask | None:
@@ -241,8 +235,8 @@ def intersect(left: Mask | None, right: Mask | None) -> Mask | None:
 
 def split_interval(mask: Mask | None, positions: Positions) -> tuple[Interval | None, Mask | None]:
     """Split a mask into a range of keys and the rest, which a kernel must check pair by pair."""
-    if mask is None:
-        return None, None
+    if mask is None or positions.key_positions is not None:
+        return None, mask
     interval = mask.interval(positions)
     if interval is not None:
         return interval, None

@@ -18,11 +18,11 @@ class Causal(PositionMask):
     def materialize(self, positions: Positions) -> Bool[Tensor, "query key"]:
         return positions.key <= positions.query
 
-    def _interval(self, positions: Positions) -> Interval:
+    def interval(self, positions: Positions) -> Interval:
         last = positions.query + 1
         return torch.zeros_like(last), last
 
-    def _rule(self, positions: Positions) -> Rule:
+    def rule(self, positions: Positions) -> Rule:
         first = positions.first
         return lambda row, head, query, key: key <= query + first
 

@@ -7,7 +7,14 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.attention.axes import Rule, align_pair, is_inspectable, make_lookup, select_rows
+from regard.attention.axes import (
+    Rule,
+    align_pair,
+    is_inspectable,
+    make_lookup,
+    select_rows,
+    to_integers,
+)
 from regard.attention.masks.base import Interval, Mask, may_lack_own_key
 from regard.attention.positions import Positions
 
@@ -27,16 +34,17 @@ class Documents(Mask):
         in_order: bool = False,
     ):
         self.ids, self.key_ids, self.in_order = ids, key_ids, in_order
+        self._keys = ids if key_ids is None else key_ids
 
     def materialize(self, positions: Positions) -> Bool[Tensor, "... query key"]:
         query, key = self._of_queries(positions), self._of_keys(positions)
         return torch.eq(*align_pair(query.unsqueeze(-1), key.unsqueeze(-2)))
 
-    def _interval(self, positions: Positions) -> Interval | None:
+    def interval(self, positions: Positions) -> Interval | None:
         if not self.in_order:
             return None
         self._check(positions)
-        query, key = self._of_queries(positions), self._keys().to(positions.device)
+        query, key = self._of_queries(positions), self._keys.to(positions.device)
         query, key = align_pair(query.unsqueeze(-1), key.unsqueeze(-2))
         leading = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
         query = query.expand(*leading, *query.shape[-2:]).squeeze(-1).contiguous()
@@ -56,12 +64,9 @@ class Documents(Mask):
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
         return self.key_ids is not None or may_lack_own_key(positions)
 
-    def _keys(self) -> Tensor:
-        return self.ids if self.key_ids is None else self.key_ids
-
     def _of_keys(self, positions: Positions) -> Tensor:
         self._check(positions)
-        return _ids_at(self._keys().to(positions.device), positions.key, _NO_KEY)
+        return _ids_at(self._keys.to(positions.device), positions.key, _NO_KEY)
 
     def _of_queries(self, positions: Positions) -> Tensor:
         """Return the document of each query, (..., query)."""
@@ -74,14 +79,14 @@ class Documents(Mask):
         return ids if positions.rows is None else ids[..., positions.rows[0] : positions.rows[1]]
 
     def _check(self, positions: Positions) -> None:
-        name, keys = "ids" if self.key_ids is None else "key_ids", self._keys()
+        name, keys = "ids" if self.key_ids is None else "key_ids", self._keys
         if positions.is_aligned and keys.shape[-1] < positions.num_keys:
             sizes = f"{positions.num_keys} keys or more), got {tuple(keys.shape)}"
             raise ValueError(f"{name} must be (..., {sizes}")
 
     def _shown_sizes(self) -> tuple[int, int]:
         queries, keys = super()._shown_sizes()
-        keys = min(keys, self._keys().shape[-1])
+        keys = min(keys, self._keys.shape[-1])
         return (min(queries, keys) if self.key_ids is None else self.ids.shape[-1]), keys
 
     def __repr__(self) -> str:
@@ -122,9 +127,7 @@ def _ids_at(ids: Tensor, positions: Tensor, outside: int) -> Tensor:
 
 
 def _to_ids(name: str, ids: Tensor | Sequence[int] | Sequence[Sequence[int]]) -> Tensor:
-    tensor = ids if isinstance(ids, Tensor) else torch.tensor(ids)
-    if tensor.dtype == torch.bool or tensor.is_floating_point() or tensor.is_complex():
-        raise TypeError(f"{name} must be integers (the document of each item), got {tensor.dtype}")
+    tensor = to_integers(name, ids, meaning="the document of each item")
     if tensor.dim() < 1:
         raise ValueError(f"{name} must be (..., item), got a tensor without axes")
-    return tensor.to(torch.int64, copy=True)
+    return tensor

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.attention.axes import is_inspectable, select_rows
+from regard.attention.axes import is_inspectable, select_rows, to_integers
 from regard.attention.masks.base import Interval, Mask
 from regard.attention.positions import Positions
 from regard.compat.torch import register_named_tuple
@@ -25,7 +25,7 @@ class Padding(Mask):
     def materialize(self, positions: Positions) -> Bool[Tensor, "... 1 key"]:
         return (positions.key < self.lengths.to(positions.device).unsqueeze(-1)).unsqueeze(-2)
 
-    def _interval(self, positions: Positions) -> Interval:
+    def interval(self, positions: Positions) -> Interval:
         last = self.lengths.to(positions.device)[..., None, None]
         return torch.zeros_like(last), last
 
@@ -51,10 +51,6 @@ class Padded(NamedTuple):
     def mask(self) -> Mask | None:
         """Mask that hides the padding; None if there is no padding."""
         return padding(self.lengths)
-
-    def select(self, index: Int[Tensor, " rows"]) -> "Padded":
-        items, lengths = self.items.index_select(0, index), self.lengths.index_select(0, index)
-        return self._replace(items=items, lengths=lengths)
 
     def to(self, device: torch.device | str) -> "Padded":
         items = self.items.to(device, non_blocking=True)
@@ -92,12 +88,6 @@ class Placed(Padded):
         """Replace items or lengths; the places are kept."""
         return Placed.of(*super()._replace(**fields), self.centers)
 
-    def select(self, index: Int[Tensor, " rows"]) -> "Placed":
-        return Placed.of(*super().select(index), self.centers.index_select(0, index))
-
-    def to(self, device: torch.device | str) -> "Placed":
-        return Placed.of(*super().to(device), self.centers.to(device, non_blocking=True))
-
 
 def padding(lengths: Int[Tensor, "..."] | Sequence[int] | int) -> Mask:
     """Padding mask: row b attends to keys j < lengths[b]; one number holds for all rows.
@@ -110,11 +100,7 @@ def padding(lengths: Int[Tensor, "..."] | Sequence[int] | int) -> Mask:
 
 def to_lengths(name: str, lengths: Tensor | Sequence[int] | int) -> Int[Tensor, "..."]:
     """Return a copy of the argument `name` as a tensor of lengths."""
-    if not isinstance(lengths, Tensor):
-        has_rows = not isinstance(lengths, Sequence) or len(lengths) > 0
-        lengths = torch.tensor(lengths, dtype=None if has_rows else torch.int64)
-    if lengths.dtype == torch.bool or lengths.is_floating_point() or lengths.is_complex():
-        raise TypeError(f"{name} must be integers (items per row), got {lengths.dtype}")
+    lengths = to_integers(name, lengths, meaning="items per row")
     if is_inspectable(lengths) and bool((lengths < 0).any()):
         raise ValueError(f"{name} must not be negative, got {int(lengths.min())}")
-    return lengths.clone()
+    return lengths

@@ -23,11 +23,11 @@ class Prefix(Mask):
     def materialize(self, positions: Positions) -> Bool[Tensor, "... query key"]:
         return positions.key < self._last(positions)
 
-    def _interval(self, positions: Positions) -> Interval:
+    def interval(self, positions: Positions) -> Interval:
         last = self._last(positions)
         return torch.zeros_like(last), last
 
-    def _rule(self, positions: Positions) -> Rule:
+    def rule(self, positions: Positions) -> Rule:
         first, length = positions.first, make_lookup(self._column(positions))
         return lambda *index: (index[3] <= index[2] + first) | (index[3] < length(*index))
 

@@ -23,7 +23,7 @@ class RandomBlocks(PositionMask):
     def materialize(self, positions: Positions) -> Bool[Tensor, "query key"]:
         return self._is_drawn(positions.query, positions.key)
 
-    def _rule(self, positions: Positions) -> Rule:
+    def rule(self, positions: Positions) -> Rule:
         first = positions.first
         return lambda row, head, query, key: self._is_drawn(query + first, key)
 

@@ -28,16 +28,16 @@ class FilledSlots(PositionMask):
             allowed = allowed & (key >= 0)
         return allowed if self.window is None else allowed & (key > positions.query - self.window)
 
-    def _interval(self, positions: Positions) -> Interval:
+    def interval(self, positions: Positions) -> Interval:
         query = positions.query
         first = zero = torch.zeros_like(query)
         if self.window is not None:
             first = (query - self.window + 1).clamp(min=0)
         return first, zero + _end(positions)
 
-    def _rule(self, positions: Positions) -> Rule | None:
+    def rule(self, positions: Positions) -> Rule:
         if self.window is not None:
-            return None
+            return super().rule(positions)
         end = _end(positions)
         return lambda row, head, query, key: key < end
 

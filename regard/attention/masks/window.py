@@ -20,11 +20,11 @@ class Window(PositionMask):
     def materialize(self, positions: Positions) -> Bool[Tensor, "query key"]:
         return self._is_inside(positions.query, positions.key)
 
-    def _interval(self, positions: Positions) -> Interval:
+    def interval(self, positions: Positions) -> Interval:
         last = positions.query + (self.ahead + 1)
         return last - self.size, last
 
-    def _rule(self, positions: Positions) -> Rule:
+    def rule(self, positions: Positions) -> Rule:
         first = positions.first
         return lambda row, head, query, key: self._is_inside(query + first, key)
 

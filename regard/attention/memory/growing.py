@@ -21,7 +21,6 @@ from regard.attention.memory.base import (
     check_crop,
     check_new_pairs,
 )
-from regard.attention.memory.lookup import allowed_keys
 from regard.attention.positions import Positions
 from regard.attention.scores import Score
 from regard.compat.torch import is_wrapped
@@ -110,7 +109,7 @@ class Memory(KeyValueCache):
     @property
     def counts(self) -> Int[Tensor, "..."]:
         """Number of pairs of each row, without those that the mask hides."""
-        return allowed_keys(self.mask, self.keys).sum(-1)
+        return lookup.allowed_keys(self.mask, self.keys).sum(-1)
 
     def __len__(self) -> int:
         """Return the number of pairs of each row. Raises: ValueError if `counts` differ."""
@@ -134,7 +133,7 @@ class Memory(KeyValueCache):
             return self
         if bool(new_keys.isnan().any()):
             raise ValueError("keys must not hold NaN, which equals nothing, got one")
-        allowed = allowed_keys(self.mask, self.keys)
+        allowed = lookup.allowed_keys(self.mask, self.keys)
         pairs = lookup.put_pairs(self.keys, self.values, allowed, new_keys, new_values)
         return self._pack(*pairs)
 
@@ -183,9 +182,9 @@ class Memory(KeyValueCache):
         Raises: KeyError, naming the first key that is missing; ValueError if sizes differ.
         """
         _raise_if_missing(self._find("keys", keys) < 0, "keys")
-        allowed = allowed_keys(self.mask, self.keys)
+        allowed = lookup.allowed_keys(self.mask, self.keys)
         removed = self._with_axis("keys", keys)
-        is_kept = lookup.find_equal(self.keys, removed, allowed_keys(None, removed)) < 0
+        is_kept = lookup.find_equal(self.keys, removed, lookup.allowed_keys(None, removed)) < 0
         return self._pack(self.keys, self.values, allowed & is_kept)
 
     def __getitem__(self, queries: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -202,7 +201,7 @@ class Memory(KeyValueCache):
         """Return the index of each query's key, -1 where it is missing."""
         self._check_lookup()
         queries = self._with_axis(name, queries)
-        allowed = allowed_keys(self.mask, self.keys)
+        allowed = lookup.allowed_keys(self.mask, self.keys)
         if score is not None:
             return lookup.find_best(queries, self.keys, allowed, score, threshold)
         if threshold is not None:

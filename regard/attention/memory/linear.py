@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.attention.axes import align, broadcast_leading, check_part, widen
 from regard.attention.biases import Bias
 from regard.attention.choices import Choice, Proportional, divide
-from regard.attention.masks import And, Causal, Dense, Mask, Not, Or
+from regard.attention.masks import Causal, Mask
 from regard.attention.memory.base import KeyValueCache, NewKeys, NewValues
 from regard.attention.positions import Positions
 from regard.attention.scores import Features, Score
@@ -141,14 +141,5 @@ def zero_hidden_keys(
 
 
 def is_same_for_all_queries(mask: Mask, positions: Positions) -> bool:
-    """Return True if the mask is known to be the same for every query."""
-    if positions.num_rows == 1:
-        return True
-    if isinstance(mask, And | Or):
-        return all(is_same_for_all_queries(part, positions) for part in (mask.left, mask.right))
-    if isinstance(mask, Not):
-        return is_same_for_all_queries(mask.hidden, positions)
-    if isinstance(mask, Dense):
-        return mask.allowed.shape[-2] == 1
-    interval = mask.interval(positions)
-    return interval is not None and interval[0].shape[-2] == interval[1].shape[-2] == 1
+    """Return True if the mask is known to be the same for every query: it has one row for all."""
+    return mask.materialize(positions.tile(0, min(2, positions.num_rows))).shape[-2] == 1

@@ -9,8 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.attention.axes import check_integer
-from regard.attention.masks import Mask
-from regard.attention.memory.slots import FixedSizeCache, empty_slots, hide_empty_slots
+from regard.attention.masks import FilledSlots, Mask, intersect
+from regard.attention.memory.slots import FixedSizeCache, empty_slots
 from regard.attention.positions import Positions
 
 
@@ -45,7 +45,7 @@ class RingMemory(FixedSizeCache):
         for name, number in (("window", window), ("most", most)):
             check_integer(name, number, 1)
         slots = empty_slots(leading, window + most - 1, (key_dim, value_dim), dtype, device)
-        return cls(*slots, hide_empty_slots(mask, window), window=window)
+        return cls(*slots, intersect(mask, FilledSlots(window)), window=window)
 
     @property
     def keys(self) -> Float[Tensor, "... key key_dim"]:

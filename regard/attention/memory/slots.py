@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.attention.axes import check_integer, is_inspectable
-from regard.attention.masks import FilledSlots, Mask
+from regard.attention.axes import is_inspectable
+from regard.attention.masks import Mask
 from regard.attention.memory.base import KeyValueCache, NewKeys, NewValues, check_new_pairs
 from regard.attention.scores import Score
 
@@ -65,11 +65,6 @@ class FixedSizeCache(KeyValueCache):
         return replace(self, length=torch.full_like(self.length, size))
 
 
-def hide_empty_slots(mask: Mask | None, window: int | None) -> Mask:
-    """Return the mask, with the empty slots masked too."""
-    return FilledSlots(window) if mask is None else mask & FilledSlots(window)
-
-
 def empty_slots(
     leading: Sequence[int],
     capacity: int,
@@ -79,8 +74,6 @@ def empty_slots(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Allocate keys, values and the length; zeros, as masked NaN would make a read NaN."""
     key_dim, value_dim = sizes[0], sizes[0] if sizes[1] is None else sizes[1]
-    check_integer("key_dim", key_dim, 1)
-    check_integer("value_dim", value_dim, 1)
     keys = torch.zeros(*leading, capacity, key_dim, dtype=dtype, device=device)
     values = torch.zeros(*leading, capacity, value_dim, dtype=dtype, device=device)
     return keys, values, torch.zeros((), dtype=torch.int64, device=device)

@@ -7,12 +7,13 @@ from typing import Self, final
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import pad
 
 from regard.attention.axes import check_integer, is_inspectable
-from regard.attention.masks import Mask
+from regard.attention.masks import FilledSlots, Mask, intersect
 from regard.attention.memory.base import check_can_grow
 from regard.attention.memory.growing import Memory
-from regard.attention.memory.slots import FixedSizeCache, empty_slots, hide_empty_slots
+from regard.attention.memory.slots import FixedSizeCache, empty_slots
 from regard.attention.positions import Positions
 
 
@@ -46,7 +47,7 @@ class StaticMemory(FixedSizeCache):
         """
         check_integer("capacity", capacity, 1)
         slots = empty_slots(leading, capacity, (key_dim, value_dim), dtype, device)
-        return cls(*slots, hide_empty_slots(mask, None))
+        return cls(*slots, intersect(mask, FilledSlots()))
 
     @classmethod
     def of(cls, memory: Memory, *, capacity: int, mask: Mask | None = None) -> Self:
@@ -56,11 +57,11 @@ class StaticMemory(FixedSizeCache):
                 mask, which would not cover new keys.
         """
         check_can_grow(memory)
-        check_integer("capacity", capacity, 1)
-        keys, values = memory.keys.detach(), memory.values.detach()
-        sizes = keys.shape[-1], values.shape[-1]
-        slots = empty_slots(keys.shape[:-2], capacity, sizes, keys.dtype, keys.device)
-        return cls(*slots, hide_empty_slots(mask, None), memory.mapped_by).extend(keys, values)
+        check_integer("capacity", capacity, max(1, memory.size))
+        more = (0, 0, 0, capacity - memory.size)  # of slots, after the pairs
+        keys, values = pad(memory.keys.detach(), more), pad(memory.values.detach(), more)
+        length = torch.full((), memory.size, device=keys.device)
+        return cls(keys, values, length, intersect(mask, FilledSlots()), memory.mapped_by)
 
     @property
     def keys(self) -> Float[Tensor, "... key key_dim"]:

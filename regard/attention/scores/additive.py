@@ -18,7 +18,6 @@ from regard.attention.scores.base import (
     ScoreSizes,
     TanhSum,
     apply_weight,
-    check_sizes,
     init_weight,
 )
 
@@ -55,13 +54,9 @@ class Additive(LinearMaps):
         return query if self.bias is None else query + self.bias.unsqueeze(-2).to(query.dtype)
 
     def form(self, dim: int) -> Form:
-        return TanhSum(self._vector)
-
-    @property
-    def _vector(self) -> Tensor:
         if self.gain is None:
-            return self.v
-        return self.gain.unsqueeze(-1) * nn.functional.normalize(self.v, dim=-1)
+            return TanhSum(self.v)
+        return TanhSum(self.gain.unsqueeze(-1) * nn.functional.normalize(self.v, dim=-1))
 
 
 @final
@@ -75,7 +70,6 @@ class Concat(Score):
 
     def __init__(self, query_dim: int, key_dim: int, hidden: int, *, num_heads: int | None = None):
         super().__init__()
-        check_sizes(self, query_dim=query_dim, key_dim=key_dim, hidden=hidden)
         self._set_heads(num_heads)
         self.query_dim = query_dim
         self.weight = init_weight(num_heads, hidden, query_dim + key_dim)
@@ -100,13 +94,6 @@ class Concat(Score):
     def form(self, dim: int) -> Form:
         return TanhSum(self.v)
 
-    def extra_repr(self) -> str:
-        hidden, both = self.weight.shape[-2:]
-        heads = "" if self.num_heads is None else f", num_heads={self.num_heads}"
-        return (
-            f"query_dim={self.query_dim}, key_dim={both - self.query_dim}, hidden={hidden}{heads}"
-        )
-
 
 @final
 class BareAdditive(Score):
@@ -121,7 +108,6 @@ class BareAdditive(Score):
 
     def __init__(self, dim: int, *, num_heads: int | None = None):
         super().__init__()
-        check_sizes(self, dim=dim)
         self._set_heads(num_heads)
         self.v = init_weight(num_heads, dim)
 
@@ -133,7 +119,3 @@ class BareAdditive(Score):
 
     def form(self, dim: int) -> Form:
         return TanhSum(self.v)
-
-    def extra_repr(self) -> str:
-        heads = "" if self.num_heads is None else f", num_heads={self.num_heads}"
-        return f"dim={self.v.shape[-1]}{heads}"

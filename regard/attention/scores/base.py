@@ -114,11 +114,12 @@ class Score(nn.Module):
     def forward(self, query: Queries, keys: Float[Tensor, "... key key_dim"]) -> Pairs:
         return self.compare(self.map_query(query), self.map_keys(keys))
 
+    def extra_repr(self) -> str:
+        shapes = [f"{name}: {tuple(x.shape)}" for name, x in self.named_parameters(recurse=False)]
+        return ", ".join(shapes)
+
     def _set_heads(self, num_heads: int | None, key_heads: int | None = None) -> int | None:
         """Set num_heads, and return the number of heads of the keys, by default num_heads."""
-        if num_heads is not None and num_heads < 1:
-            name = type(self).__name__
-            raise ValueError(f"num_heads of {name} must be at least 1, got {num_heads}")
         self.num_heads = num_heads
         if key_heads is None:
             return num_heads
@@ -140,7 +141,6 @@ class LinearMaps(Score):
         key_heads: int | None = None,
     ):
         super().__init__()
-        check_sizes(self, query_dim=query_dim, key_dim=key_dim, hidden=hidden)
         key_heads = self._set_heads(num_heads, key_heads)
         self.query_weight = init_weight(num_heads, hidden, query_dim)
         self.key_weight = init_weight(key_heads, hidden, key_dim)
@@ -160,13 +160,6 @@ class LinearMaps(Score):
 
     def map_keys(self, keys: Float[Tensor, "... key key_dim"]) -> Float[Tensor, "... key hidden"]:
         return apply_weight(keys, self.key_weight, "keys")
-
-    def extra_repr(self) -> str:
-        hidden, query_dim = self.query_weight.shape[-2:]
-        heads = ""
-        if self.num_heads is not None:
-            heads = f", num_heads={self.num_heads}, key_heads={len(self.key_weight)}"
-        return f"query_dim={query_dim}, key_dim={self.key_weight.shape[-1]}, hidden={hidden}{heads}"
 
 
 def cap_scores(scores: Tensor, cap: float) -> Tensor:
@@ -190,16 +183,11 @@ def apply_weight(vectors: Tensor, weight: Tensor, name: str) -> Tensor:
 
 def init_weight(num_heads: int | None, *shape: int) -> nn.Parameter:
     """Create a weight ([head,] ..., in), uniform within 1 / sqrt(in)."""
-    bound = 1 / math.sqrt(shape[-1])
     sizes = shape if num_heads is None else (num_heads, *shape)
+    if min(sizes) < 1:
+        raise ValueError(f"sizes of a score must be at least 1, got a weight of shape {sizes}")
+    bound = 1 / math.sqrt(shape[-1])
     return nn.Parameter(torch.empty(sizes).uniform_(-bound, bound))
-
-
-def check_sizes(score: Score, **sizes: int) -> None:
-    """Raise ValueError for a size below 1."""
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} of {type(score).__name__} must be at least 1, got {size}")
 
 
 def _compare_additive(query: Tensor, keys: Tensor, v: Tensor) -> Tensor:

@@ -38,11 +38,6 @@ class Cosine(Score):
 
 def _normalize(vectors: Tensor) -> Tensor:
     """Divide each vector by its norm; zero and subnormal vectors become zero."""
-    if vectors.shape[-1] == 0:
-        shape = tuple(vectors.shape)
-        raise ValueError(
-            f"the last axis of vectors for Cosine must not be empty, got shape {shape}"
-        )
     # The largest entry is divided out first, so that squares neither overflow nor underflow. The
     # result does not depend on it, so the gradient treats it as a constant.
     largest = vectors.detach().abs().amax(-1, keepdim=True)

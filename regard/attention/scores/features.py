@@ -19,8 +19,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.axes import MappedQueries, Queries, is_inspectable, widen
-from regard.attention.scores.base import Form, InnerProduct, Score, check_sizes
+from regard.attention.axes import MappedQueries, Queries, check_integer, is_inspectable, widen
+from regard.attention.scores.base import Form, InnerProduct, Score
 
 
 def elu_plus_one(x: Float[Tensor, "... dim"]) -> Float[Tensor, "... dim"]:
@@ -106,7 +106,8 @@ class RandomFeatures(Features):
 
     def __init__(self, dim: int, num_features: int, *, seed: int = 0):
         super().__init__()
-        check_sizes(self, dim=dim, num_features=num_features)
+        check_integer("dim", dim, 1)
+        check_integer("num_features", num_features, 1)
         self.register_buffer("directions", _orthogonal(dim, num_features, seed))
 
     def map_query(self, query: Queries) -> MappedQueries:

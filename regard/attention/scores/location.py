@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention.axes import MappedQueries, Queries
-from regard.attention.scores.base import Score, ScoreSizes, apply_weight, check_sizes, init_weight
+from regard.attention.scores.base import Score, ScoreSizes, apply_weight, init_weight
 
 
 @final
@@ -22,7 +22,6 @@ class Location(Score):
 
     def __init__(self, query_dim: int, max_keys: int, *, num_heads: int | None = None):
         super().__init__()
-        check_sizes(self, query_dim=query_dim, max_keys=max_keys)
         self._set_heads(num_heads)
         self.weight = init_weight(num_heads, max_keys, query_dim)
 
@@ -44,8 +43,3 @@ class Location(Score):
             )
         leading = torch.broadcast_shapes(query.shape[:-2], keys.shape[:-2])
         return query[..., :num_keys].expand(*leading, -1, -1)
-
-    def extra_repr(self) -> str:
-        max_keys, query_dim = self.weight.shape[-2:]
-        heads = "" if self.num_heads is None else f", num_heads={self.num_heads}"
-        return f"query_dim={query_dim}, max_keys={max_keys}{heads}"

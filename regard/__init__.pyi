@@ -48,7 +48,6 @@ from regard.data.batches import Batch as Batch
 from regard.errors import UserError as UserError
 from regard.layers.attention import Attention as Attention
 from regard.layers.feedforward import FeedForward as FeedForward
-from regard.layers.feedforward import GatedFeedForward as GatedFeedForward
 from regard.layers.multihead import MultiHead as MultiHead
 from regard.layers.norms import RMSNorm as RMSNorm
 from regard.layers.pool import AttentionPooling as AttentionPooling

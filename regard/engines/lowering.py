@@ -24,7 +24,7 @@ from regard.compat.torch import has_global_hooks, has_hooks, is_compiled, parame
 from regard.layers import forms
 from regard.layers.blocks import DecoderBlock, EncoderBlock
 from regard.layers.dropout import Dropout
-from regard.layers.feedforward import ACTIVATIONS, FeedForward, GatedFeedForward
+from regard.layers.feedforward import ACTIVATIONS, FeedForward
 from regard.layers.linear import Linear
 from regard.layers.multihead import MultiHead
 from regard.layers.norms import RMSNorm
@@ -62,7 +62,6 @@ KNOWN: frozenset[type] = frozenset(
         RMSNorm,
         nn.Identity,
         FeedForward,
-        GatedFeedForward,
         Linear,
         nn.Linear,
         MultiHead,

@@ -26,7 +26,6 @@ from regard.layers.forms import (
     AttentionForm,
     BlockForm,
     FeedForwardForm,
-    NoFormError,
     form_of,
 )
 from regard.layers.multihead import MultiHead
@@ -71,14 +70,12 @@ class InducedBlock(nn.Module):
         self.add_attention, self.add_feedforward = residuals
 
     def forward(self, items: Items, mask: Mask | None) -> Items:
+        points = self.points.expand(items.shape[0], -1, -1)
         items = self.add_attention(
-            items, lambda x: self.attention(x, self.attention.memory(self._summary(x, mask)))
+            items,
+            lambda x: self.attention(x, points + self.gather(points, x, memory_mask=mask)),
         )
         return self.add_feedforward(items, self.feedforward)
-
-    def _summary(self, items: Tensor, mask: Mask | None) -> Tensor:
-        points = self.points.expand(items.shape[0], -1, -1)
-        return points + self.gather(points, self.gather.memory(items, mask))
 
 
 class DecoderBlock(nn.Module):
@@ -134,8 +131,6 @@ class DecoderBlock(nn.Module):
         return self._cross_and_feedforward(item, source), past
 
     def form(self) -> BlockForm:
-        if (self.cross is None) != (self.add_cross is None):
-            raise NoFormError(self, "has only one of cross and add_cross")
         cross = None if self.cross is None else form_of(self.cross, AttentionForm)
         add_cross = None if self.add_cross is None else form_of(self.add_cross, AddNormForm)
         return _form(self, cross=cross, add_cross=add_cross, window=self.window)

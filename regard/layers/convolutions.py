@@ -23,9 +23,11 @@ class Refine(nn.Module):
 
     def __init__(self, channels: int):
         super().__init__()
-        first = _convolution(channels, channels), nn.GELU()
-        last = _convolution(channels, channels, is_last=True)
-        self.layers = nn.Sequential(*first[0], first[1], *last)
+        self.layers = nn.Sequential(
+            *_convolution(channels, channels),
+            nn.GELU(),
+            *_convolution(channels, channels, is_last=True),
+        )
         self.activation = nn.GELU()
 
     def forward(

@@ -38,6 +38,7 @@ class FeedForward(nn.Module):
     """Feed-forward network dim -> hidden -> dim.
 
     activation: relu, gelu, gelu-tanh, silu, or a function (or module).
+    gated:      with the gate f(W_g x), such as SwiGLU (activation silu, mostly without bias).
     """
 
     def __init__(
@@ -47,59 +48,35 @@ class FeedForward(nn.Module):
         *,
         activation: str | Callable[[Tensor], Tensor] = "relu",
         bias: bool = True,
+        gated: bool = False,
     ):
         super().__init__()
-        _check_activation(activation)
+        if not callable(activation) and activation not in ACTIVATIONS:
+            raise ValueError(
+                f"activation must be one of {', '.join(ACTIVATIONS)}, or a function, got "
+                f"{activation!r}"
+            )
+        self.gate = Linear(dim, hidden, bias=bias) if gated else None
         self.expand = Linear(dim, hidden, bias=bias)
         self.contract = Linear(hidden, dim, bias=bias)
         self.activation = activation
 
     def forward(self, items: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-        if self.activation == "relu" and runs_original_forward(Linear, self.expand):
-            return self.contract(linear(items, self.expand.weight, self.expand.bias, relu=True))
-        return self.contract(_activate(self.activation, self.expand(items)))
+        activation, expand = self.activation, self.expand
+        if self.gate is not None:
+            gate, expanded = fused_linear(items, self.gate, expand)
+            return self.contract(_activate(activation, gate) * expanded)
+        if activation == "relu" and runs_original_forward(Linear, expand):
+            return self.contract(linear(items, expand.weight, expand.bias, relu=True))
+        return self.contract(_activate(activation, expand(items)))
 
     def form(self) -> FeedForwardForm:
-        return _form(self, None)
-
-
-class GatedFeedForward(nn.Module):
-    """Gated feed-forward network dim -> hidden -> dim, with the gate f(W_g x) (SwiGLU)."""
-
-    def __init__(
-        self,
-        dim: int,
-        hidden: int,
-        *,
-        activation: str | Callable[[Tensor], Tensor] = "silu",
-        bias: bool = False,
-    ):
-        super().__init__()
-        _check_activation(activation)
-        self.gate = Linear(dim, hidden, bias=bias)
-        self.expand = Linear(dim, hidden, bias=bias)
-        self.contract = Linear(hidden, dim, bias=bias)
-        self.activation = activation
-
-    def forward(self, items: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-        gate, expanded = fused_linear(items, self.gate, self.expand)
-        return self.contract(_activate(self.activation, gate) * expanded)
-
-    def form(self) -> FeedForwardForm:
-        return _form(self, form_of(self.gate, LinearForm))
-
-
-def _form(part: FeedForward | GatedFeedForward, gate: LinearForm | None) -> FeedForwardForm:
-    if not isinstance(part.activation, str):
-        raise NoFormError(part, f"has the activation {part.activation!r}, which only torch runs")
-    expand, contract = form_of(part.expand, LinearForm), form_of(part.contract, LinearForm)
-    return FeedForwardForm(expand, contract, part.activation, gate)
-
-
-def _check_activation(activation: str | Callable[[Tensor], Tensor]) -> None:
-    if not callable(activation) and activation not in ACTIVATIONS:
-        known = ", ".join(ACTIVATIONS)
-        raise ValueError(f"activation must be one of {known}, or a function, got {activation!r}")
+        if not isinstance(self.activation, str):
+            reason = f"has the activation {self.activation!r}, which only torch runs"
+            raise NoFormError(self, reason)
+        expand, contract = form_of(self.expand, LinearForm), form_of(self.contract, LinearForm)
+        gate = None if self.gate is None else form_of(self.gate, LinearForm)
+        return FeedForwardForm(expand, contract, self.activation, gate)
 
 
 def _activate(activation: str | Callable[[Tensor], Tensor], x: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from regard.attention.biases import DistanceBias
 from regard.attention.scores import Form
+from regard.layers.linear import Linear
 from regard.layers.norms import RMSNorm
 
 FormT = TypeVar("FormT")
@@ -195,7 +196,7 @@ def form_of(module: Any, kind: type[FormT], *arguments: Any) -> FormT:
 
     arguments: those of its method `form`.
     """
-    make = _OF_TORCH.get(type(module)) or getattr(type(module), "form", None)
+    make = _MAKERS.get(type(module)) or getattr(type(module), "form", None)
     if make is None:
         raise NoFormError(module, f"is a {type(module).__name__}, which has no form")
     form = make(module, *arguments)
@@ -206,13 +207,8 @@ def form_of(module: Any, kind: type[FormT], *arguments: Any) -> FormT:
 
 
 def blocks_of(blocks: nn.ModuleList) -> tuple[BlockForm, ...]:
-    """Return the forms of the blocks of a stack, in order.
-
-    Raises: NoFormError if a block occurs twice, since `children` yields it once.
-    """
-    if len(list(blocks.children())) != len(blocks):
-        raise NoFormError(blocks, "holds a block twice")
-    return tuple(form_of(block, BlockForm) for block in blocks.children())
+    """Return the forms of the blocks of a stack, in order."""
+    return tuple(form_of(block, BlockForm) for block in blocks)
 
 
 def _linear(module: Any) -> LinearForm:
@@ -228,4 +224,10 @@ def _norm(module: Any) -> NormForm:
     return NormForm(size, module.weight, None if is_rms else module.bias, eps, is_rms)
 
 
-_OF_TORCH = {nn.LayerNorm: _norm, nn.RMSNorm: _norm, RMSNorm: _norm, nn.Linear: _linear}
+_MAKERS: dict[type, Any] = {
+    nn.LayerNorm: _norm,
+    nn.RMSNorm: _norm,
+    RMSNorm: _norm,
+    nn.Linear: _linear,
+    Linear: _linear,
+}

@@ -5,7 +5,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.compat.torch import is_eager, linear_weights, runs_original_forward
-from regard.layers.forms import LinearForm
 from regard.ops.linear import MIN_COMPILED, linear
 
 _MIN_FUSED_SIZE = 6 << 20
@@ -17,9 +16,6 @@ class Linear(nn.Linear):
 
     def forward(self, input: Float[Tensor, "*batch in"]) -> Float[Tensor, "*batch out"]:
         return linear(input, *linear_weights(self))
-
-    def form(self) -> LinearForm:
-        return LinearForm(self.weight, self.bias)
 
 
 def fused_linear(

@@ -240,24 +240,31 @@ class MultiHead(nn.Module):
     def _short_beta(self, query: Tensor, mask: Mask | None) -> float | None:
         """Return the choice's beta if `_read_short` applies: few items on a CPU, default parts."""
         # First: a compiled or exported read has no condition on the number of items.
-        if not is_eager() or query.dtype != torch.float32 or query.device.type != "cpu":
-            return None
-        if query.dim() != 3 or query.numel() == 0 or not 1 < query.shape[1] <= MAX_SHORT:
-            return None
-        if not (mask is None or type(mask) is Causal) or torch.is_autocast_enabled("cpu"):
-            return None
-        read, has_usual_heads = self.read, self.key_heads == self.num_heads
         if (
-            not has_usual_heads
+            not is_eager()
+            or query.dtype != torch.float32
+            or query.device.type != "cpu"
+            or query.dim() != 3
+            or query.numel() == 0
+            or not 1 < query.shape[1] <= MAX_SHORT
+            or not (mask is None or type(mask) is Causal)
+            or torch.is_autocast_enabled("cpu")
+            or self.key_heads != self.num_heads
             or self.positions is not None
-            or not runs_original_forward(Read, read)
         ):
             return None
-        score, choice, rules = read.score, read.choice, (read.mask, read.bias)
-        has_defaults = read.kernel == "auto" and rules == (None, None)
-        if not has_defaults or type(score) is not ScaledDot or type(choice) is not Soft:
+        read = self.read
+        if (
+            not runs_original_forward(Read, read)
+            or type(read.score) is not ScaledDot
+            or type(read.choice) is not Soft
+            or isinstance(read.choice.beta, Tensor)
+            or read.mask is not None
+            or read.bias is not None
+            or read.kernel != "auto"
+        ):
             return None
-        return None if isinstance(choice.beta, Tensor) else choice.beta
+        return read.choice.beta
 
     def _read_short(
         self, query: Tensor, key: Tensor, value: Tensor, beta: float, *, is_causal: bool

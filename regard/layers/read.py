@@ -122,8 +122,9 @@ class Read(nn.Module):
         if self.mask is not None:
             raise NoFormError(self, f"has a mask of its own, a {type(self.mask).__name__}")
         if bias is not None and not isinstance(bias, DistanceBias):
-            kind = type(bias).__name__
-            raise NoFormError(bias, f"is a {kind}, which does not depend on distance alone")
+            raise NoFormError(
+                bias, f"is a {type(bias).__name__}, which does not depend on distance alone"
+            )
         kind = type(score)
         is_bare = kind.map_query is Score.map_query and kind.map_keys is Score.map_keys
         beta, log_beta = None, None

@@ -10,6 +10,7 @@ Source: lectures, D.5 (post), C.11 (none); vaswani2017, section 3.1; pre: xiong2
 """
 
 from collections.abc import Callable
+from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -24,7 +25,6 @@ class Residual(nn.Module):
     """Add & norm around a function.
 
     norm: returns the norm of items of a given size: nn.LayerNorm, RMSNorm, or another one.
-    Raises: ValueError if order is not post, pre or none.
     """
 
     def __init__(
@@ -32,12 +32,10 @@ class Residual(nn.Module):
         dim: int,
         *,
         norm: Callable[[int], nn.Module] = nn.LayerNorm,
-        order: str = "post",
+        order: Literal["post", "pre", "none"] = "post",
         dropout: float = 0.0,
     ):
         super().__init__()
-        if order not in ("post", "pre", "none"):
-            raise ValueError(f"order must be post, pre or none, got {order!r}")
         self.order = order
         self.norm = nn.Identity() if order == "none" else norm(dim)
         self.dropout = Dropout(dropout)
@@ -45,29 +43,21 @@ class Residual(nn.Module):
     def forward(
         self, items: Float[Tensor, "*batch dim"], part: Callable[[Tensor], Tensor]
     ) -> Float[Tensor, "*batch dim"]:
-        if self.order == "pre":
-            return self._add(items, part(self.norm(items)))
-        output = part(items)
-        return self.dropout(output) if self.order == "none" else self._add_norm(items, output)
-
-    def form(self) -> AddNormForm:
-        if self.order == "none":
-            raise NoFormError(self, "has order none, and only torch runs stacks without add & norm")
-        return AddNormForm(self.order, form_of(self.norm, NormForm))
-
-    def _add(self, items: Tensor, output: Tensor) -> Tensor:
-        dropout = self.dropout
-        if not runs_original_forward(Dropout, dropout):
-            return items + dropout(output)
-        return add_dropout(items, output, dropout.p, training=dropout.training)
-
-    def _add_norm(self, items: Tensor, output: Tensor) -> Tensor:
         norm, dropout = self.norm, self.dropout
+        has_dropout = runs_original_forward(Dropout, dropout)
+        if self.order == "pre":
+            output = part(norm(items))
+            if not has_dropout:
+                return items + dropout(output)
+            return add_dropout(items, output, dropout.p, training=dropout.training)
+        output = part(items)
+        if self.order == "none":
+            return dropout(output)
         if not (
-            isinstance(norm, nn.LayerNorm)
+            has_dropout
+            and isinstance(norm, nn.LayerNorm)
             and norm.elementwise_affine
             and runs_original_forward(nn.LayerNorm, norm)
-            and runs_original_forward(Dropout, dropout)
         ):
             return norm(items + dropout(output))
         return add_dropout_norm(
@@ -79,3 +69,8 @@ class Residual(nn.Module):
             epsilon=norm.eps,
             training=dropout.training,
         )
+
+    def form(self) -> AddNormForm:
+        if self.order == "none":
+            raise NoFormError(self, "has order none, and only torch runs stacks without add & norm")
+        return AddNormForm(self.order, form_of(self.norm, NormForm))

@@ -125,8 +125,11 @@ def _with_token_writer(
 
 def build_language_model(config: LanguageModelConfig, *, vocab: int) -> Model:
     """Build a causal language model, with tied input and output embeddings."""
-    core = build_core(config.core, dropout=config.dropout, encodes=False)
-    return Model(reader=None, core=core, writer=TokenWriter(build_token_reader(config, vocab)))
+    return Model(
+        reader=None,
+        core=build_core(config.core, dropout=config.dropout, encodes=False),
+        writer=TokenWriter(build_token_reader(config, vocab)),
+    )
 
 
 def build_forecaster(config: EncoderConfig, *, observed: int, predicted: int) -> Model:
@@ -159,9 +162,12 @@ def build_classifier(
     dim, pool = core.memory_dim, config.pool
     if pool == "attention":
         heads = config.pool_heads or 4
-        choice = create_choice(config.pool_query, ScaledDot(), heads)
-        kernel = config.core.kernel
-        pooling: nn.Module = AttentionPooling(dim, num_heads=heads, choice=choice, kernel=kernel)
+        pooling: nn.Module = AttentionPooling(
+            dim,
+            num_heads=heads,
+            choice=create_choice(config.pool_query, ScaledDot(), heads),
+            kernel=config.core.kernel,
+        )
     elif pool == "first":
         pooling = ClassToken(core.width)
     elif pool == "mean":

@@ -13,8 +13,8 @@ of all. The contributions are exact for this input; a part depends on the parts 
 Source: elhage2021 (direct logit attribution; norms at their own statistics).
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
@@ -60,7 +60,14 @@ def explain_decoder(model: Model, source: Any, target: Padded) -> DecoderTerms:
     if not (isinstance(core, Transformer) and isinstance(writer, TokenWriter)):
         raise NoTermsError(f"the core {type(core).__name__} is no Transformer that decodes tokens")
     stream = _DecoderItems()
-    with stream.follow(core):
+    with ExitStack() as hooks:
+        for layer, block in enumerate(core.decoder, start=1):
+            for name, part in _NAMES.items():
+                residual = getattr(block, name, None)
+                if not isinstance(residual, Residual | None):
+                    raise NoTermsError(f"{name} of layer {layer} is no Residual")
+                if residual is not None:
+                    stream.follow(residual, f"layer {layer}: {part}", hooks)
         logits = model(source, target)
     stream.normalize(core.decoder_norm)
     tokens, table = target.items[:, 1:], writer.output_table.weight
@@ -85,24 +92,8 @@ class _DecoderItems:
         self.bias: Tensor = torch.zeros(())
         """Sum of what the shifts of norms add."""
 
-    @contextmanager
-    def follow(self, core: Transformer) -> Iterator[None]:
-        """Add the outputs of the decoder's parts to the terms while the model runs."""
-        handles: list[Any] = []
-        try:
-            for layer, block in enumerate(core.decoder.children(), start=1):
-                for name, part in _NAMES.items():
-                    residual = getattr(block, name, None)
-                    if not isinstance(residual, Residual | None):
-                        raise NoTermsError(f"{name} of layer {layer} is no Residual")
-                    if residual is not None:
-                        handles += self._hook(residual, f"layer {layer}: {part}")
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-
-    def _hook(self, residual: Residual, name: str) -> list[Any]:
+    def follow(self, residual: Residual, name: str, hooks: ExitStack) -> None:
+        """Add the output of a part of the decoder to the terms whenever it runs."""
         outputs: list[Tensor] = []
 
         def before(
@@ -126,7 +117,8 @@ class _DecoderItems:
             if module.order == "post":
                 self.normalize(module.norm)
 
-        return [residual.register_forward_pre_hook(before), residual.register_forward_hook(after)]
+        hooks.enter_context(residual.register_forward_pre_hook(before))
+        hooks.enter_context(residual.register_forward_hook(after))
 
     def normalize(self, norm: nn.Module) -> None:
         if isinstance(norm, nn.Identity):

@@ -61,26 +61,26 @@ def outline(model: nn.Module) -> Outline:
     if not isinstance(model, Model):
         raise TypeError(f"`model` must be a Model or an autoencoder, got {type(model).__name__}")
     reader, core, writer = model.reader, model.core, model.writer
-    own, encodings = [], []  # parameters of the core's decoder and encoder
+    encoder, decoder = [], []  # parameters of the core
     for name, value in core.named_parameters():
         is_encoder = name.startswith("encoder") or not core.decodes
-        (encodings if is_encoder else own).append(value)
+        (encoder if is_encoder else decoder).append(value)
     encoded: Shape = ()
-    encoding: list[Stage] = []
+    encoding: tuple[Stage, ...] = ()
     if reader is not None:
         source, items = reader.shapes()
         encoded = (*items[:-1], core.memory_dim)
-        detail = _stack(core.num_layers("encoder"), encodings)
-        encoding = [
+        detail = _stack(core.num_layers("encoder"), encoder)
+        encoding = (
             Stage("input", "source", "", "x", source),
             Stage("encoder", type(reader).__name__, _count(reader.parameters()), "", items),
             Stage("encoder", type(core).__name__, detail, "h^Enc", encoded),
-        ]
+        )
     hidden, answer = writer.shapes(encoded)
     predicting: list[Stage] = []
     if writer.part == "decoder":
-        target = ("batch", "target")
-        predicting.append(Stage("input", "target, delayed by one", "", "y", target))
+        shape = ("batch", "target")
+        predicting.append(Stage("input", "target, delayed by one", "", "y", shape))
     elif writer.part == "set":
         predicting.append(Stage("input", writer.queries_kind, "", "", hidden))
     # The modules of the writer that belong to the predictor: an embedding of targets, or a pool.
@@ -88,20 +88,20 @@ def outline(model: nn.Module) -> Outline:
     counted = [value for part in parts for value in part.parameters()]
     if parts:
         symbol = "h^Dec" if writer.part == "encoder" else ""
-        name = type(parts[0]).__name__
-        predicting.append(Stage("predictor", name, _count(counted), symbol, hidden))
+        predicting.append(
+            Stage("predictor", type(parts[0]).__name__, _count(counted), symbol, hidden)
+        )
     if writer.part != "encoder":
-        detail = _stack(core.num_layers("decoder"), own)
+        detail = _stack(core.num_layers("decoder"), decoder)
         predicting.append(Stage("predictor", type(core).__name__, detail, "h^Dec", hidden))
     size = _count(writer.parameters(), without=counted) or "its table is that of the embedding"
     predicting.append(Stage("decoder", type(writer).__name__, size, "y~", answer))
-    return Outline(tuple(encoding), tuple(predicting))
+    return Outline(encoding, tuple(predicting))
 
 
 def _outline_autoencoder(model: AutoencoderBase) -> Outline:
     shape: Shape = ("batch", *model.shape)
-    name = "image" if len(model.shape) == 3 else "vector"
-    encoding = [Stage("input", name, "", "y", shape)]
+    encoding = [Stage("input", "image" if len(shape) == 4 else "vector", "", "y", shape)]
     count = _count(model.encoder.parameters())
     if isinstance(model, QuantizedAutoencoder):
         entries, size = model.codebook.cluster_sums.shape
@@ -114,8 +114,9 @@ def _outline_autoencoder(model: AutoencoderBase) -> Outline:
         code = ("batch", model.numbers)
         encoding.append(Stage("encoder", _layers_of(model.encoder), count, "h", code))
     count = _count(model.decoder.parameters())
-    decoder = Stage("decoder", _layers_of(model.decoder), count, "y~", shape)
-    return Outline(tuple(encoding), (decoder,))
+    return Outline(
+        tuple(encoding), (Stage("decoder", _layers_of(model.decoder), count, "y~", shape),)
+    )
 
 
 def _layers_of(part: nn.Module) -> str:
@@ -126,10 +127,7 @@ def _layers_of(part: nn.Module) -> str:
 
 def _count(parameters: Iterable[Tensor], *, without: Iterable[Tensor] = ()) -> str:
     """Return the number of different parameters that are not in others; empty for none."""
-    unique = {id(value): value.numel() for value in parameters}
-    for value in without:
-        unique.pop(id(value), None)
-    count = sum(unique.values())
+    count = sum(value.numel() for value in set(parameters) - set(without))
     return f"{count:,} parameters" if count else ""
 
 

@@ -28,8 +28,8 @@ _STEPS = {"output", "decoder input", INPUT_AFTER_STATE}
 
 def step_wise_choices(model: nn.Module) -> set[Choice]:
     """Return the choices of the reads whose queries are the steps of a decoder."""
-    reader = [module for module in model.modules() if isinstance(module, Read)]
-    return {read.choice for read in reader if read.role is not None and read.role.queries in _STEPS}
+    reads = [module for module in model.modules() if isinstance(module, Read)]
+    return {read.choice for read in reads if read.role is not None and read.role.queries in _STEPS}
 
 
 def advantages(costs: Padded) -> Tensor:
@@ -58,11 +58,9 @@ def surrogate(samples: ReinforceSamples, costs: Padded, step_wise: set[Choice]) 
     for choice, log_probs in by_choice.items():
         log_prob = torch.cat(log_probs, -1)  # (rows, queries)
         count, steps = log_prob.shape[1], advantage.shape[1]
-        if choice not in step_wise:
-            of_queries = advantage[:, :1]
-        elif count <= steps:
-            of_queries = advantage[:, steps - count :]
-        else:
-            of_queries = torch.cat((advantage[:, :1].expand(-1, count - steps), advantage), 1)
+        of_queries = advantage[:, :1]
+        if choice in step_wise:
+            before = of_queries.expand(-1, max(0, count - steps))
+            of_queries = torch.cat((before, advantage), 1)[:, -count:]
         total = total + (of_queries * (log_prob - log_prob.detach())).sum()
     return total

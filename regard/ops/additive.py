@@ -159,26 +159,18 @@ def _load_kernel(device: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     return forward.run, backward.run
 
 
-def _read_on(device: str) -> Callable[..., tuple[Tensor, Tensor]]:
-    def read(*inputs: Tensor | None) -> tuple[Tensor, Tensor]:
-        return _load_kernel(device)[0](*inputs)
-
-    return read
+def _read(device: str, *inputs: Tensor | None) -> tuple[Tensor, Tensor]:
+    return _load_kernel(device)[0](*inputs)
 
 
-def _backward_on(device: str) -> Callable[..., tuple[Tensor, ...]]:
-    def backward(*inputs: object) -> tuple[Tensor, ...]:
-        gradients = _load_kernel(device)[1](*inputs[:-1], tuple(inputs[-1]))  # type: ignore[arg-type]
-        out = inputs[0]
-        assert isinstance(out, Tensor)
-        return tuple(out.new_empty(0) if gradient is None else gradient for gradient in gradients)
-
-    return backward
+def _backward(device: str, out: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
+    gradients = _load_kernel(device)[1](out, *inputs[:-1], tuple(inputs[-1]))
+    return tuple(out.new_empty(0) if gradient is None else gradient for gradient in gradients)
 
 
 for _device in _DEVICES:
-    torch.library.impl(_READ, _device.upper())(_read_on(_device))
-    torch.library.impl(_BACKWARD, _device.upper())(_backward_on(_device))
+    torch.library.impl(_READ, _device.upper())(functools.partial(_read, _device))
+    torch.library.impl(_BACKWARD, _device.upper())(functools.partial(_backward, _device))
 
 
 @torch.library.register_fake(_READ)
@@ -287,72 +279,22 @@ class _Backward(torch.autograd.Function):
 # Direct calls of the operator, in an exported program for example, have gradients too.
 torch.library.register_autograd(_READ, _Read.backward, setup_context=_Read.setup_context)
 
-# Copies under vmap become heads, since each head may have its own queries, keys, v, masks and
-# biases.
-_HEAD_AXES = (1, 1, 1, 0, 1, 1, 1, 1, 1, 1)
+
+def _run_each(operator: Callable[..., Sequence[Tensor]]) -> Callable[..., Any]:
+    """Return the vmap rule that runs the operator for each copy of its inputs."""
+
+    def rule(info, dims: Sequence, *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        results = []
+        for copy in range(info.batch_size):
+            own = []
+            for x, dim in zip(inputs, dims, strict=True):
+                own.append(x.select(dim, copy) if isinstance(dim, int) else x)
+            results.append(operator(*own))
+        outs = tuple(torch.stack(parts) for parts in zip(*results, strict=True))
+        return outs, (0,) * len(outs)
+
+    return rule
 
 
-def _as_heads(
-    x: Tensor | None, dim: int | None, axis: int, copies: int, heads: int | None
-) -> Tensor | None:
-    """Fold copies into the axis of heads; None keeps a shared axis of size 1."""
-    if x is None:
-        return None
-    if dim is None:
-        if heads is None and x.shape[axis] == 1:
-            return x
-        x = x.unsqueeze(0).expand(copies, *x.shape)
-    else:
-        x = x.movedim(dim, 0)
-    if heads is not None and x.shape[axis + 1] == 1:
-        shape = list(x.shape)
-        shape[axis + 1] = heads
-        x = x.expand(shape)
-    return x.movedim(0, axis).flatten(axis, axis + 1)
-
-
-def _fold_inputs(info, dims: Sequence, inputs: Sequence, expand: bool) -> list[Tensor | None]:
-    query, keys = (
-        x.movedim(dim, 0)[0] if dim is not None else x
-        for x, dim in zip(inputs[:2], dims[:2], strict=True)
-    )
-    folded = []
-    for index, (x, dim, axis) in enumerate(zip(inputs, dims, _HEAD_AXES, strict=True)):
-        heads = keys.shape[1] if index in (1, 2, 9) else query.shape[1]
-        shared = not expand and dim is None and index > 2
-        folded.append(_as_heads(x, dim, axis, info.batch_size, None if shared else heads))
-    return folded
-
-
-def _as_copies(x: Tensor, axis: int, copies: int) -> Tensor:
-    return x.unflatten(axis, (copies, -1)).movedim(axis, 0)
-
-
-def _read_copies(
-    info, dims: Sequence, *inputs: Tensor | None
-) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-    out, lse = torch.ops.regard.additive_read(*_fold_inputs(info, dims, inputs, expand=False))
-    return (_as_copies(out, 1, info.batch_size), _as_copies(lse, 1, info.batch_size)), (0, 0)
-
-
-def _backward_copies(
-    info, dims: Sequence, *inputs
-) -> tuple[tuple[Tensor, ...], tuple[int | None, ...]]:
-    copies, needs = info.batch_size, inputs[13]
-    grad_out, out, lse = (_as_heads(inputs[i], dims[i], 1, copies, None) for i in (0, 11, 12))
-    folded = _fold_inputs(info, dims[1:11], inputs[1:11], expand=True)
-    results = torch.ops.regard.additive_read_backward(grad_out, *folded, out, lse, needs)
-    gradients = []
-    for index, gradient, need in zip(_DIFFERENTIABLE, results, needs, strict=True):
-        x, dim, axis = inputs[1 + index], dims[1 + index], _HEAD_AXES[index]
-        if not need or x is None:
-            gradients.append(gradient.expand(copies, *gradient.shape))
-            continue
-        per_copy = _as_copies(gradient, axis, copies)
-        shape = x.shape if dim is None else x.movedim(dim, 0).shape[1:]
-        gradients.append(per_copy.sum(axis + 1, keepdim=True) if shape[axis] == 1 else per_copy)
-    return tuple(gradients), (0,) * 6
-
-
-torch.library.register_vmap(_READ, _read_copies)
-torch.library.register_vmap(_BACKWARD, _backward_copies)
+torch.library.register_vmap(_READ, _run_each(torch.ops.regard.additive_read))
+torch.library.register_vmap(_BACKWARD, _run_each(torch.ops.regard.additive_read_backward))

@@ -194,6 +194,7 @@ def _fit(opened: RunFolder, world: World, notify: Callable[[str], None]) -> Resu
         recipe.check_test()
     torch.manual_seed(run.seed)
     model = recipe.model()
+    recipe.check_model(model)
     if run.init is not None and is_new:
         notify(copy_parameters(model, run.init, folder))
     training = run.config.train

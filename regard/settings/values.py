@@ -61,6 +61,11 @@ class Kind:
         """Convert text as typed, or a value of JSON or YAML, to a value of this kind. Raises
         ValueError (`must be ..., got ...`) if that is not possible."""
         if dataclasses.is_dataclass(self.bases[0]):
+            if isinstance(given, str) and given in self.variants:
+                return self.variants[given]()
+            if not isinstance(given, self.bases):
+                names = join_choices(self.variants or [self.bases[0].__name__])
+                raise ValueError(f"must be {names}, got {short_repr(given)}")
             return given
         if self.optional and (given is None or given in ("none", "null")):
             return None

@@ -148,13 +148,3 @@ def test_lstm_starts_with_an_open_forget_gate(cell):
     if cell == "lstm":
         reference[1] = 4 * HIDDEN / 2  # two layers of two directions
     assert torch.equal(total, reference)
-
-
-def test_invalid_arguments_raise():
-    for wrong, message in (
-        ({"cell": "elman"}, "cell must be one of rnn, gru, lstm, got 'elman'"),
-        ({"directions": 3}, "directions must be 1 or 2, got 3"),
-        ({"hidden": 7}, "hidden must be divisible by directions=2, got 7"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            RecurrentEncoder(INPUT, **{"hidden": HIDDEN, "cell": "gru", "directions": 2} | wrong)

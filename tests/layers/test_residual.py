@@ -40,11 +40,6 @@ def test_dropout_applies_only_to_the_sublayer(order):
     assert (residual(items, torch.ones_like) == alone).float().mean() > 0.9
 
 
-def test_residual_raises_for_an_unknown_order():
-    with pytest.raises(ValueError, match="order must be post, pre or none, got 'both'"):
-        Residual(7, order="both")
-
-
 def reference_gradients(
     residual: Residual, items: torch.Tensor, branch: torch.Tensor, mask: torch.Tensor, *, order: str
 ):

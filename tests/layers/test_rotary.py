@@ -233,15 +233,15 @@ def test_only_rotating_positions_are_accepted_by_attention():
 
 
 def test_sizes_that_do_not_fit_are_refused():
-    factor = "factor of LinearScaling must be above 0 and finite, got"
+    angles = "scaling must give angles above 0 and finite, got"
     low = "low_freq_factor must be below high_freq_factor=4.0, got 4.0"
     for make, message in (
         (lambda: Rotary(5), "dim of Rotary must be even and at least 2, got 5"),
         (lambda: Rotary(4, base=1.0), "base of Rotary must be above 1 and finite, got 1.0"),
         (lambda: Rotary(8).rotate(torch.zeros(1, 2, 6)), "at least dim=8 numbers, got 6"),
-        (lambda: LinearScaling(0.0), f"{factor} 0.0"),
-        (lambda: LinearScaling(math.nan), f"{factor} nan"),
-        (lambda: Llama3Scaling(factor=-1.0), "factor of Llama3Scaling must be above 0"),
+        (lambda: Rotary(4, scaling=LinearScaling(0.0)), f"{angles} LinearScaling"),
+        (lambda: Rotary(4, scaling=LinearScaling(math.nan)), f"{angles} LinearScaling"),
+        (lambda: Rotary(4, scaling=Llama3Scaling(factor=-1.0)), f"{angles} Llama3Scaling"),
         (lambda: Llama3Scaling(low_freq_factor=4.0), low),
     ):
         with pytest.raises(ValueError, match=message):

@@ -217,18 +217,6 @@ def test_first_step_reads_only_the_initial_state(cell):
     assert past.memory.size == 2
 
 
-def test_unknown_settings_raise():
-    for change, message in (
-        ({"cell": "tree"}, "cell must be one of rnn, gru, lstm, got 'tree'"),
-        ({"score": "cosine"}, "score must be one of additive, .*, scaled-dot, got 'cosine'"),
-        ({"score": "dot"}, f"size must be hidden={HIDDEN} with score dot, got {SIZE}"),
-        ({"recency": "fixed"}, "recency must be one of none, learned, got 'fixed'"),
-        ({"size": 0}, "at least 1, got 0"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            SelfAttentiveCell(INPUT, HIDDEN, **{"cell": "lstm", "size": SIZE} | change)
-
-
 @every_cell
 def test_concat_has_one_matrix_and_is_additive_with_it(cell):
     concat, additive, items = make_cell(cell, score="concat"), make_cell(cell), make_items()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from regard.attention.choices import Choice, Soft
 from regard.attention.masks import Padded
 from regard.attention.scores import ScaledDot, Score
-from regard.layers.feedforward import FeedForward, GatedFeedForward
+from regard.layers.feedforward import FeedForward
 from regard.layers.norms import RMSNorm
 from regard.layers.positions.base import AlibiPositions, PositionalEncoding
 from regard.layers.positions.learned import Learned
@@ -99,7 +99,9 @@ KNOWN = {
     "norm": {"norm": RMSNorm},
     "positions": {"positions": Rotary(4)},
     "a bias": {"positions": AlibiPositions(3)},
-    "feedforward": {"feedforward": lambda: GatedFeedForward(12, 20)},
+    "feedforward": {
+        "feedforward": lambda: FeedForward(12, 20, activation="silu", bias=False, gated=True)
+    },
 }
 
 

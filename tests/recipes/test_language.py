@@ -68,7 +68,7 @@ def test_the_context_of_a_continuation_is_an_option(run, capsys):
         assert len(trained.predict([prompt], context="slide", **options)[0]) == 20
         return
     message = failure(capsys, "predict", run / "run", prompt, "--sample.context", "slide")
-    reason = "learned positions are added"
+    reason = "its positions are added"
     if core == "recurrent":
         reason = "a recurrent core has no keys and values"
     assert f"sample.context must be restart or last, since {reason}" in message
@@ -77,7 +77,6 @@ def test_the_context_of_a_continuation_is_an_option(run, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--sample.context slide", "sample.context must be restart or last, since learned"),
         ("--context 99 --model.core.positions.max-length 98", "must be at least context=99"),
     ],
 )

@@ -1,11 +1,12 @@
 """Help pages: every setting with its meaning, quickly."""
 
 import re
+from typing import get_args
 
 import pytest
 
 from regard.cli.main import COMMANDS, main
-from regard.models.cores.config import CORES
+from regard.models.cores.config import CoreConfig
 from regard.recipes.registry import RECIPES
 from regard.settings.options import NoSettings, parse
 from regard.settings.tree import apply_changes, collect_groups, settings_by_path
@@ -26,8 +27,9 @@ def test_every_command_has_a_page(capsys: pytest.CaptureFixture[str], command: s
     assert help_of(capsys, command).startswith(f"usage: regard {command}")
 
 
+NAMES = [core.name for core in get_args(CoreConfig)]
 WITH_A_CORE = [name for name, recipe in RECIPES.items() if hasattr(recipe.config().model, "core")]
-PAGES = [(name, core) for name in WITH_A_CORE for core in CORES]
+PAGES = [(name, core) for name in WITH_A_CORE for core in NAMES]
 PAGES += [(name, None) for name in RECIPES if name not in WITH_A_CORE]
 
 

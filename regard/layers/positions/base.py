@@ -46,11 +46,6 @@ class PositionalEncoding(nn.Module):
         """Raise ValueError if the encoding is of other sizes; by default it fits all."""
 
     @property
-    def max_length(self) -> int | None:
-        """Number of positions; None: no limit."""
-        return None
-
-    @property
     def adds(self) -> bool:
         """True if items are changed (`add` is overridden)."""
         return type(self).add is not PositionalEncoding.add
@@ -114,10 +109,6 @@ class LearnedVectors(PositionalEncoding):
     def vectors(self) -> Float[Tensor, "positions dim"]:
         """Return the vectors of all positions, in order."""
 
-    @property
-    def max_length(self) -> int:
-        return len(self.vectors())
-
     def add(self, items: Items, start: int = 0) -> Items:
         vectors, end = self.vectors(), start + items.shape[1]
         if end > len(vectors):
@@ -125,10 +116,11 @@ class LearnedVectors(PositionalEncoding):
         return items + vectors[start:end]
 
     def matrix(self, length: int, start: int = 0) -> Float[Tensor, "length dim"]:
-        if not 0 <= start <= start + length <= self.max_length:
-            given = f"{start} .. {start + length - 1}"
-            raise ValueError(f"positions must be between 0 and {self.max_length - 1}, got {given}")
-        return self.vectors()[start : start + length]
+        vectors, end = self.vectors(), start + length
+        if not 0 <= start <= end <= len(vectors):
+            given = f"{start} .. {end - 1}"
+            raise ValueError(f"positions must be between 0 and {len(vectors) - 1}, got {given}")
+        return vectors[start:end]
 
 
 def check_size(name: str, positions: PositionalEncoding, size: int, expected: int) -> None:

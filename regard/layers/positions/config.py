@@ -1,9 +1,9 @@
 """Configs of positional encodings. Importing them needs no torch."""
 
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal
 
 from regard.settings.declare import settings
-from regard.settings.ranges import Length, Range, Width, short_repr
+from regard.settings.ranges import Length, Range, Width
 
 _POSITIONS = "regard.layers.positions"
 
@@ -105,13 +105,3 @@ PositionsConfig = (
     | NoPositionsConfig
 )
 """Config of any positional encoding; the method `create` of its `kind` takes it."""
-
-
-def positions_config(name: str) -> PositionsConfig:
-    """Return the default config of a positional encoding by its name."""
-    kinds: dict[str, type[PositionsConfig]] = {
-        kind.name: kind for kind in get_args(PositionsConfig)
-    }
-    if name not in kinds:
-        raise ValueError(f"positions must be one of {', '.join(kinds)}, got {short_repr(name)}")
-    return kinds[name]()

@@ -28,9 +28,6 @@ class LinearScaling:
 
     factor: float
 
-    def __post_init__(self) -> None:
-        _check_positive(self, "factor")
-
     def __call__(self, rates: Float[Tensor, " pair"]) -> Float[Tensor, " pair"]:
         return rates / self.factor
 
@@ -50,8 +47,6 @@ class Llama3Scaling:
     original_max_length: int = 8192
 
     def __post_init__(self) -> None:
-        names = "factor", "low_freq_factor", "high_freq_factor", "original_max_length"
-        _check_positive(self, *names)
         if self.low_freq_factor >= self.high_freq_factor:
             low, high = self.low_freq_factor, self.high_freq_factor
             raise ValueError(f"low_freq_factor must be below high_freq_factor={high}, got {low}")
@@ -61,14 +56,6 @@ class Llama3Scaling:
         width = self.high_freq_factor - self.low_freq_factor
         kept = ((turns - self.low_freq_factor) / width).clamp(0, 1)
         return rates * (kept + (1 - kept) / self.factor)
-
-
-def _check_positive(scaling: Any, *names: str) -> None:
-    kind = type(scaling).__name__
-    for name in names:
-        value = getattr(scaling, name)
-        if not 0 < value < math.inf:
-            raise ValueError(f"{name} of {kind} must be above 0 and finite, got {value}")
 
 
 class Rotary(PositionalEncoding):
@@ -94,6 +81,9 @@ class Rotary(PositionalEncoding):
         if not 1 < base < math.inf:
             raise ValueError(f"base of Rotary must be above 1 and finite, got {base}")
         self.dim, self.base, self.scaling, self.interleaved = dim, base, scaling, interleaved
+        rates = self.rates()
+        if not bool(((rates > 0) & rates.isfinite()).all()):
+            raise ValueError(f"scaling must give angles above 0 and finite, got {scaling}")
         # Not a buffer: a change of the module's dtype must not round the angles.
         self._table: tuple[Tensor, Tensor] | None = None
 

@@ -48,9 +48,6 @@ class Cell(nn.Module, ABC):
 
     def __init__(self, input_dim: int, hidden: int, *, context_dim: int = 0):
         super().__init__()
-        if min(input_dim, hidden) < 1 or context_dim < 0:
-            sizes = f"{input_dim}, {hidden} and {context_dim}"
-            raise ValueError(f"sizes must be at least 1, and context_dim at least 0, got {sizes}")
         rows = self.gates * hidden
         inputs = xavier_gates_(torch.empty(rows, input_dim + context_dim), self.gates)
         self.input_weight = nn.Parameter(inputs[:, :input_dim].clone())

@@ -16,7 +16,6 @@ from typing import NamedTuple
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from regard.attention.axes import check_choice
 from regard.attention.masks import Padded
 from regard.compat.torch import has_no_hooks
 from regard.layers.recurrent.cells import CELLS, CellState, orthogonal_gates_, xavier_gates_
@@ -52,11 +51,6 @@ class RecurrentEncoder(nn.Module):
         dropout: float = 0.0,
     ):
         super().__init__()
-        check_choice("cell", cell, _RUNS)
-        if directions not in (1, 2):
-            raise ValueError(f"directions must be 1 or 2, got {directions}")
-        if hidden % directions:
-            raise ValueError(f"hidden must be divisible by directions={directions}, got {hidden}")
         self.layers, self.directions, self.cell = layers, directions, cell
         self.rnn = _RUNS[cell](
             input_dim,
@@ -76,8 +70,9 @@ class RecurrentEncoder(nn.Module):
         lengths = source.lengths.clamp(min=1).cpu()
         packed = pack_padded_sequence(source.items, lengths, batch_first=True, enforce_sorted=False)
         packed_states, ends = self.rnn(packed)
-        length = source.items.shape[1]
-        states, _ = pad_packed_sequence(packed_states, batch_first=True, total_length=length)
+        states, _ = pad_packed_sequence(
+            packed_states, batch_first=True, total_length=source.items.shape[1]
+        )
         empty, parts = (source.lengths < 1).unsqueeze(-1), []
         for part in ends if isinstance(ends, tuple) else (ends,):
             by_direction = part.unflatten(0, (self.layers, self.directions))
@@ -90,14 +85,10 @@ class RecurrentEncoder(nn.Module):
         rnn = self.rnn
         if type(rnn) is not nn.GRU or not has_no_hooks(rnn):
             return None
-        names = ("weight_ih", "bias_ih", "weight_hh", "bias_hh")
-        layers = []
-        for layer in range(self.layers):
-            directions = []
-            for end in ("", "_reverse")[: self.directions]:
-                weights = [getattr(rnn, f"{name}_l{layer}{end}") for name in names]
-                directions.append(DirectionWeights(*weights))
-            layers.append(directions)
+        layers = [[] for _ in range(self.layers)]
+        for number, (item, state, item_bias, state_bias) in enumerate(rnn.all_weights):
+            weights = DirectionWeights(item, item_bias, state, state_bias)
+            layers[number // self.directions].append(weights)
         encoded = encode(
             source.items, source.lengths, layers, dropout=rnn.dropout, training=self.training
         )

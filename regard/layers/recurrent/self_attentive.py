@@ -48,7 +48,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from regard.attention.axes import check_choice, check_integer
 from regard.attention.biases import RelativeBias
 from regard.attention.choices import Choice
 from regard.attention.memory import KeyValueCache, Memory, keep_last
@@ -64,7 +63,6 @@ _SCORES: dict[str, Callable[[int], Score]] = {
     "scaled-dot": lambda _: ScaledDot(),
 }
 """Score of mapped vectors of a size, by the name of the alignment."""
-_RECENCIES = "none", "learned"
 
 INITIAL_RECENCY_BIAS = 7.0
 """Initial bias of the last state's score where recency is learned."""
@@ -117,12 +115,6 @@ class SelfAttentiveCell(nn.Module):
         role: Role | None = None,
     ):
         super().__init__()
-        check_choice("cell", cell, CELLS)
-        check_choice("score", score, _SCORES)
-        check_choice("recency", recency, _RECENCIES)
-        check_integer("size", size, 1)
-        if score == "dot" and size != hidden:
-            raise ValueError(f"size must be hidden={hidden} with score dot, got {size}")
         self.cell = CELLS[cell](input_dim, hidden, context_dim=context_dim)
         self.hidden, self.size, self.reads_first = hidden, size, cell == "lstm"
         align = _SCORES[score](size)

@@ -64,15 +64,14 @@ class SelfAttentiveEncoder(nn.Module):
         finals = []
         for layer, cell in enumerate(self.forward_cells):
             items = self.dropout(items) if layer else items
-            runs = [cast("SelfAttentiveCell", cell).run(items)]
-            ends = [_final_states(runs[0], lengths)]
+            parts = cast("SelfAttentiveCell", cell).run(items)
+            states, ends = [parts[0]], [_final_states(parts, lengths)]
             if len(self.backward_cells):
                 backward_cell = cast("SelfAttentiveCell", self.backward_cells[layer])
-                backward = backward_cell.run(_reverse(items, reversal))
-                ends.append(_final_states(backward, lengths))
-                runs.append(tuple(_reverse(part, reversal) for part in backward[:1]))
-            states = torch.cat([states for states, *_ in runs], -1)
-            items = states.masked_fill(absent.unsqueeze(-1), 0.0)
+                parts = backward_cell.run(_reverse(items, reversal))
+                states.append(_reverse(parts[0], reversal))
+                ends.append(_final_states(parts, lengths))
+            items = torch.cat(states, -1).masked_fill(absent.unsqueeze(-1), 0.0)
             finals.append(tuple(torch.cat(parts, -1) for parts in zip(*ends, strict=True)))
         return EncodedSource(items, tuple(finals))
 

@@ -36,10 +36,6 @@ else:
     ScoreName = Literal[tuple(SCORES)]
     StateScoreName = Literal["none", *STATE_SCORES]
 
-RECURRENT_SLIDE_REASON = (
-    "a recurrent core has no keys and values: its state, of a fixed size, is of all tokens so far"
-)
-"""Reason why plain recurrent cells cannot drop old tokens."""
 _SOFT_KERNELS = ("sdpa", "products", "flex", "additive")
 """Kernels that compute a softmax over all keys."""
 
@@ -77,12 +73,9 @@ class ChoiceConfig:
 
     def describe_choice(self) -> str:
         """Return the fields of the choice that differ from their defaults: choice=hard, ..."""
-        changed = []
-        for entry in fields(ChoiceConfig):
-            value = getattr(self, entry.name)
-            if value != entry.default:
-                changed.append(f"{entry.name}={value}")
-        return ", ".join(changed)
+        values = {entry.name: getattr(self, entry.name) for entry in fields(ChoiceConfig)}
+        default = vars(ChoiceConfig)
+        return ", ".join(f"{name}={x}" for name, x in values.items() if x != default[name])
 
     def check_kernel(self, kernel: str) -> None:
         """Raise ValueError if a kernel does not compute this choice."""
@@ -304,17 +297,6 @@ def directions_of(core: CoreConfig) -> Literal[1, 2] | None:
     return None if isinstance(core, TransformerConfig) else core.directions
 
 
-def unsupported_slide_reason(core: CoreConfig) -> str | None:
-    """Return why a core cannot drop the keys and values of old tokens; None if it can."""
-    if isinstance(core, RecurrentConfig):
-        return RECURRENT_SLIDE_REASON
-    positions = core.positions if isinstance(core, TransformerConfig) else None
-    if isinstance(positions, SinusoidalConfig | LearnedConfig):
-        name = positions.name
-        return f"{name} positions are added to the items, and would run beyond the context"
-    return None
-
-
 def check_reads(core: CoreConfig, *, encodes: bool, decodes: bool) -> None:
     """Raise ValueError for a choice of a recurrent core that reads nothing."""
     if not isinstance(core, RecurrentConfig) or (encodes and decodes):
@@ -322,8 +304,3 @@ def check_reads(core: CoreConfig, *, encodes: bool, decodes: bool) -> None:
     changed, part = core.describe_choice(), "an encoder" if encodes else "a decoder"
     if changed:
         raise ValueError(f"{changed} has no effect: {part} of core {core.name} reads nothing")
-
-
-CORES = {
-    config.name: config for config in (TransformerConfig, RecurrentConfig, SelfAttentiveConfig)
-}

@@ -7,7 +7,7 @@ from typing import final
 
 from regard.layers.recurrent.cells import CELLS, Cell
 from regard.layers.recurrent.encoder import RecurrentEncoder
-from regard.models.cores.config import RECURRENT_SLIDE_REASON, RecurrentConfig
+from regard.models.cores.config import RecurrentConfig
 from regard.models.cores.recurrent_decoder import RecurrentDecoderCore
 
 
@@ -16,7 +16,10 @@ class Recurrent(RecurrentDecoderCore[RecurrentConfig]):
     """Encoder and decoder of config.cell: `Recurrent(width=96, hidden=128)`."""
 
     config_class = RecurrentConfig
-    unsupported_slide_reason = RECURRENT_SLIDE_REASON
+    unsupported_slide_reason = (
+        "a recurrent core has no keys and values: its state, of a fixed size, is of all tokens so "
+        "far"
+    )
 
     def create_encoder(self, config: RecurrentConfig, dropout: float) -> RecurrentEncoder:
         return RecurrentEncoder(

@@ -113,8 +113,12 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
         width, hidden, source = config.width, config.hidden, config.encoder_size
         if score is not None and config.attention == "none":
             raise ValueError("`score` must be None with attention='none'")
-        options = {"score": score, "value_map": config.value_map}
-        for name, value in {**options, "encoder_hidden": config.encoder_hidden}.items():
+        options = {
+            "score": score,
+            "value_map": config.value_map,
+            "encoder_hidden": config.encoder_hidden,
+        }
+        for name, value in options.items():
             if value is not None and not (encodes and decodes):
                 raise ValueError(f"`{name}` must be None without an encoder or a decoder")
         check_reads(config, encodes=encodes, decodes=decodes)
@@ -128,11 +132,13 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
         is_bridged = config.directions == 2 or source != hidden
         num_bridges = num_decoder if is_bridged and encodes and in_order else 0
         parts = CELLS[config.cell].parts
-        bridges = [Bridge(source, hidden, parts=parts) for _ in range(num_bridges)]
-        self.bridges = nn.ModuleList(bridges)
+        self.bridges = nn.ModuleList(
+            Bridge(source, hidden, parts=parts) for _ in range(num_bridges)
+        )
         if score is None and config.attention != "none" and decodes and encodes:
-            rank = config.attention_hidden
-            sizes = ScoreSizes(hidden, source, rank, max_keys=config.max_positions)
+            sizes = ScoreSizes(
+                hidden, source, config.attention_hidden, max_keys=config.max_positions
+            )
             score = load_class(STATE_SCORES[config.attention]).create(sizes)
         self.read, self.value_map, self.context_dim = None, None, 0
         if score is not None:

@@ -27,7 +27,7 @@ from regard.attention.memory import KeyValueCache, Memory, keep_last
 from regard.attention.scores import Score, SoftCap
 from regard.attention.scores.base import ScoreSizes
 from regard.layers.blocks import DecoderBlock, EncoderBlock, InducedBlock
-from regard.layers.feedforward import FeedForward, GatedFeedForward
+from regard.layers.feedforward import FeedForward
 from regard.layers.forms import (
     LearnedForm,
     NoFormError,
@@ -41,7 +41,7 @@ from regard.layers.linear import Linear
 from regard.layers.multihead import MultiHead
 from regard.layers.norms import RMSNorm
 from regard.layers.positions.base import PositionalEncoding, PositionSizes
-from regard.layers.positions.config import PositionsConfig, positions_config
+from regard.layers.positions.config import PositionsConfig
 from regard.layers.read import Role
 from regard.layers.residual import Residual
 from regard.models.cores.config import SCORES, TransformerConfig
@@ -110,8 +110,6 @@ class Transformer(Core):
     ):
         if not (encodes or decodes):
             raise ValueError("a Transformer must have an encoder or a decoder")
-        if isinstance(positions, str):
-            positions = positions_config(positions)
         own: dict[str, Any] = {
             "score": score,
             "choice": choice,
@@ -163,11 +161,11 @@ class Transformer(Core):
 
     def blocks(self) -> list[nn.Module]:
         # `start` uses the attention of the decoder blocks apart from their forward.
-        return [*self.encoder.children(), *(block.feedforward for block in self._decoder_blocks)]
+        return [*self.encoder, *(block.feedforward for block in self._decoder_blocks)]
 
     def encode(self, source: Padded) -> Padded:
         items, mask = self.positions.add(source.items), source.mask
-        for block in self.encoder.children():
+        for block in self.encoder:
             items = block(items, mask)
         return source._replace(items=self.encoder_norm(items))
 
@@ -225,7 +223,7 @@ class Transformer(Core):
 
     @property
     def _decoder_blocks(self) -> list[DecoderBlock]:
-        return cast("list[DecoderBlock]", list(self.decoder.children()))
+        return cast("list[DecoderBlock]", list(self.decoder))
 
 
 def _norm_form(norm: nn.Module) -> NormForm | None:
@@ -252,11 +250,12 @@ class _Blocks:
         self.positions.check(sizes)
         self.rotary = self.positions if self.positions.rotates else None
         self.feedforward = own["feedforward"] or partial(
-            GatedFeedForward if config.gated else FeedForward,
+            FeedForward,
             config.width,
             config.feedforward,
             activation=config.activation,
             bias=config.bias,
+            gated=config.gated,
         )
 
     def encoder_block(self, bias: Bias | None, layer: int) -> EncoderBlock | InducedBlock:
@@ -266,8 +265,10 @@ class _Blocks:
             attention = self.attention(role, bias, self.rotary)
             return EncoderBlock(attention, self.feedforward(), (self.residual(), self.residual()))
         if bias is not None or self.rotary is not None:
-            name = type(self.positions).__name__
-            raise ValueError(f"inducing_points need positions that are added, got {name}")
+            raise ValueError(
+                f"inducing_points need positions that are added, got "
+                f"{type(self.positions).__name__}"
+            )
         axis = f"inducing points of layer {layer}"
         gather = self.attention(Role("encoder self", layer, queries=axis, keys="source"))
         attention = self.attention(Role("encoder self", layer, queries="source", keys=axis))
@@ -292,8 +293,7 @@ class _Blocks:
     ) -> MultiHead:
         config = self.config
         score = self.score()
-        own = self.choice
-        choice = create_choice(config, score, config.heads) if own is None else own()
+        choice = self.choice() if self.choice else create_choice(config, score, config.heads)
         return MultiHead(
             config.width,
             num_heads=config.heads,
@@ -346,6 +346,6 @@ def _scale_branches(stack: nn.Module) -> None:
     num_branches = sum(isinstance(part, Residual) for part in stack.modules())
     for part in stack.modules():
         last = part.output if isinstance(part, MultiHead) else None
-        last = part.contract if isinstance(part, FeedForward | GatedFeedForward) else last
+        last = part.contract if isinstance(part, FeedForward) else last
         if isinstance(last, Linear):
             last.weight /= num_branches**0.5

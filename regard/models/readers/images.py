@@ -64,7 +64,7 @@ class ImageReader(Reader):
         self.dropout = Dropout(dropout)
 
     def shapes(self) -> tuple[Shape, Shape]:
-        return ("batch", *self.shape), ("batch", self.grid[0] * self.grid[1], self._width)
+        return ("batch", *self.shape), ("batch", self.grid[0] * self.grid[1], self.dim or "model")
 
     def forward(self, source: Float[Tensor, "batch channels height width"]) -> Unpadded:
         features = self.stem(source - 0.5).permute(0, 2, 3, 1)  # (batch, row, column, dim)

@@ -76,12 +76,11 @@ class PointReader(Reader):
         self.place = nn.Sequential(Linear(6 + 12 * _RATES, dim), nn.GELU(), Linear(dim, dim))
         self.combine = Linear(2 * dim, dim)
         self.dropout = Dropout(dropout)
-        sides = torch.tensor([float(side) for side in extent])
-        self.register_buffer("_extent", sides, persistent=False)
+        self.register_buffer("_extent", torch.tensor(list(map(float, extent))), persistent=False)
         self.register_buffer("_rates", math.pi * 2.0 ** torch.arange(_RATES), persistent=False)
 
     def shapes(self) -> tuple[Shape, Shape]:
-        return ("batch", "points", self.numbers), ("batch", "groups", self._width)
+        return ("batch", "points", self.numbers), ("batch", "groups", self.dim or "model")
 
     def forward(self, source: Padded) -> Placed:
         absent = _padding(source.lengths, source.items.shape[1])

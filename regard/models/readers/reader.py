@@ -24,11 +24,7 @@ class Reader(nn.Module, ABC):
 
     def shapes(self) -> tuple[Shape, Shape]:
         """Return the shapes of the source and of the items, for the outline of a model."""
-        return ("batch", "source"), ("batch", "source", self._width)
-
-    @property
-    def _width(self) -> int | str:
-        return "model" if self.dim is None else self.dim
+        return ("batch", "source"), ("batch", "source", self.dim or "model")
 
     @abstractmethod
     def forward(self, source: Any) -> Padded:

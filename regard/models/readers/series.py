@@ -34,7 +34,7 @@ class SeriesReader(Reader):
         self.dropout = Dropout(dropout)
 
     def shapes(self) -> tuple[Shape, Shape]:
-        return ("batch", "time", self.channels), ("batch", "windows", self._width)
+        return ("batch", "time", self.channels), ("batch", "windows", self.dim or "model")
 
     def forward(self, source: Padded) -> Padded:
         series: Tensor = source.items

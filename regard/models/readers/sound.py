@@ -114,7 +114,11 @@ class FrameReader(Reader):
         self.dropout = Dropout(dropout)
 
     def shapes(self) -> tuple[Shape, Shape]:
-        return ("batch", self.samples), ("batch", len(self.get_buffer("centers")), self._width)
+        return ("batch", self.samples), (
+            "batch",
+            len(self.get_buffer("centers")),
+            self.dim or "model",
+        )
 
     def forward(self, source: Float[Tensor, "batch samples"]) -> Unpadded:
         bands = self.spectrum(source)

@@ -73,13 +73,8 @@ class TokenReader(Reader):
         return Padded(self.embed(source.items), source.lengths)
 
     def form(self) -> TableForm:
-        """Return the form of this module in evaluation. Raises: NoFormError with max_norm."""
-        form = table_form(self.table, self.projection, self.scale)
-        if self.table.max_norm is not None:
-            raise NoFormError(
-                self.table, f"renormalizes its entries to max_norm={self.table.max_norm}"
-            )
-        return form
+        """Return the form of this module in evaluation."""
+        return table_form(self.table, self.projection, self.scale)
 
 
 def check_padded(name: str, ids: Any) -> None:
@@ -106,6 +101,8 @@ def table_form(table: nn.Embedding, projection: Linear | None, scale: float) -> 
     """Return the form of a table and its projection. Raises: NoFormError."""
     if type(table) is not nn.Embedding:
         raise NoFormError(table, f"is a {type(table).__name__} where an Embedding is expected")
+    if table.max_norm is not None:
+        raise NoFormError(table, f"renormalizes its entries to max_norm={table.max_norm}")
     if projection is not None and getattr(projection, "bias", None) is not None:
         raise NoFormError(projection, "has a bias, which maps of embeddings do not have")
     return TableForm(table.weight, scale, None if projection is None else projection.weight)

@@ -65,7 +65,7 @@ class TrackReader(Reader):
         self.ego_embedding = nn.Parameter(torch.randn(dim) * 0.02)
 
     def shapes(self) -> tuple[Shape, Shape]:
-        return ("batch", "agents", self.observed, 2), ("batch", "agents", self._width)
+        return ("batch", "agents", self.observed, 2), ("batch", "agents", self.dim or "model")
 
     def forward(self, source: Padded) -> Padded:
         tracks: Tensor = source.items

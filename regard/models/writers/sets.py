@@ -166,7 +166,7 @@ class SetWriter(Writer):
 
     def shapes(self, encoded: Shape) -> tuple[Shape, Shape]:
         queries = ("batch", self.num_queries)
-        return (*queries, self._width), (*queries, f"{self.num_classes} + {2 * self.axes}")
+        return (*queries, self.dim or "model"), (*queries, f"{self.num_classes} + {2 * self.axes}")
 
     def answer(self, hidden: SetHidden) -> SetPredictions:
         return hidden.predictions[-1]
@@ -297,9 +297,7 @@ def _class_head(dim: int, num_classes: int, *, is_change: bool = False) -> Linea
 
 
 def _region_head(dim: int, axes: int) -> nn.Sequential:
-    head = nn.Sequential(Linear(dim, dim), nn.GELU(), Linear(dim, 2 * axes))
-    last = head[-1]
-    assert isinstance(last, nn.Linear)
+    first, last = Linear(dim, dim), Linear(dim, 2 * axes)
     nn.init.zeros_(last.weight)
     nn.init.zeros_(last.bias)
-    return head
+    return nn.Sequential(first, nn.GELU(), last)

@@ -77,12 +77,11 @@ class TokenWriter(Writer):
     def read(
         self, core: Core, encoded: CoreState, *, source: Any = None, queries: Tensor | None = None
     ) -> Float[Tensor, "batch steps dim"]:
-        assert queries is not None
         return core(queries, encoded)
 
     def shapes(self, encoded: Shape) -> tuple[Shape, Shape]:
         vocab = self.output_table.num_embeddings
-        return ("batch", "target", self._width), ("batch", "target", vocab)
+        return ("batch", "target", self.dim or "model"), ("batch", "target", vocab)
 
     def predictor_modules(self) -> list[nn.Module]:
         return [self.inputs] if self.positions is None else [self.inputs, self.positions]

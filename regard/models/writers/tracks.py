@@ -84,7 +84,7 @@ class TrackWriter(VectorWriter):
         return TrackHidden(vector, constant_velocity(_tracks_of(source)[:, 0], self.predicted))
 
     def shapes(self, encoded: Shape) -> tuple[Shape, Shape]:
-        return ("batch", self._width), ("batch", self.predicted, 2)
+        return ("batch", self.dim or "model"), ("batch", self.predicted, 2)
 
     def answer(self, hidden: TrackHidden) -> Float[Tensor, "batch predicted 2"]:
         change = self._changes(hidden.vector)

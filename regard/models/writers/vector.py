@@ -86,7 +86,7 @@ class VectorWriter(Writer):
         return self.pool(encoded)
 
     def shapes(self, encoded: Shape) -> tuple[Shape, Shape]:
-        return ("batch", self._width), ("batch", self.output.out_features)
+        return ("batch", self.dim or "model"), ("batch", self.output.out_features)
 
     def predictor_modules(self) -> list[nn.Module]:
         return [self.pool]

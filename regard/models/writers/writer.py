@@ -77,11 +77,7 @@ class Writer(nn.Module, ABC):
 
     def shapes(self, encoded: Shape) -> tuple[Shape, Shape]:
         """Return the shapes of the hidden vectors and of the answer, given that of h^Enc."""
-        return ("batch", "...", self._width), ("batch", "...")
-
-    @property
-    def _width(self) -> int | str:
-        return "model" if self.dim is None else self.dim
+        return ("batch", "...", self.dim or "model"), ("batch", "...")
 
     def predictor_modules(self) -> list[nn.Module]:
         """Return the modules that come before the hidden vectors: embeddings of targets, a pool."""

@@ -252,6 +252,9 @@ class Recipe(ABC, Generic[ConfigT]):
     def model(self) -> nn.Module:
         """Return a model initialized from torch's random generator; see `Trainable`."""
 
+    def check_model(self, model: Any) -> None:  # one recipe has something to check
+        """Raise UserError for settings of answers that the model cannot follow."""
+
     @abstractmethod
     def metrics(self, inference: ActiveModel, dataset: Dataset[Any]) -> dict[str, Any]:
         """Return the metrics of an encoded dataset, and their description as `signature`."""

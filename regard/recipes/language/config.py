@@ -4,9 +4,7 @@ from dataclasses import replace
 
 from regard.data.config import TextConfig, TokenizerConfig
 from regard.decode.config import SampleConfig
-from regard.errors import UserError
 from regard.models.config import LanguageModelConfig
-from regard.models.cores.config import unsupported_slide_reason
 from regard.recipes.base.config import COSINE, check_positions
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
@@ -37,9 +35,6 @@ class LanguageRunConfig:
 
     def __post_init__(self) -> None:
         check_positions(self.model.core, self.context, f"context={self.context}")
-        reason = unsupported_slide_reason(self.model.core)
-        if self.sample.context == "slide" and reason is not None:
-            raise UserError(f"sample.context must be restart or last, since {reason}, got slide")
 
 
 ENTRY = Entry(

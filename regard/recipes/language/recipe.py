@@ -90,6 +90,11 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
     def model(self) -> Model:
         return build_language_model(self.config.model, vocab=len(self.tokenizer))
 
+    def check_model(self, model: Model) -> None:
+        reason = model.core.unsupported_slide_reason
+        if self.config.sample.context == "slide" and reason is not None:
+            raise UserError(f"sample.context must be restart or last, since {reason}, got slide")
+
     def describe(self) -> str:
         return f"{len(self.tokenizer):,} tokens, context {self.config.context}"
 
@@ -133,6 +138,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         self, inference: ActiveModel, rows: Sequence[Prompt], trace: Trace | None = None
     ) -> list[Ranked]:
         """Return a continuation of each text, and its tokens' mean log-probability (unfiltered)."""
+        self.check_model(inference.model)
         prompts, sampling = [row.ids for row in rows], self.config.sample
         # The state of a recurrent core is never full; with `last`, it too reads only the context.
         window = self.config.context if sampling.context == "last" else self._window

@@ -30,12 +30,8 @@ def settings(cls: ClassT) -> ClassT:
     if own is not None or not hasattr(cls, "__post_init__"):
 
         def check(self: Any) -> None:
-            for name, kind in field_kinds(type(self)).items():
-                try:
-                    value = kind.convert(getattr(self, name))
-                except ValueError as error:
-                    raise UserError(f"{name} {error}") from error
-                object.__setattr__(self, name, value)
+            for name in field_kinds(type(self)):
+                object.__setattr__(self, name, convert(type(self), name, getattr(self, name)))
             try:
                 if own is not None:
                     own(self)
@@ -44,6 +40,14 @@ def settings(cls: ClassT) -> ClassT:
 
         cls.__post_init__ = check  # pyrefly: ignore[missing-attribute]
     return dataclass(frozen=True, kw_only=True)(cls)  # pyrefly: ignore[bad-return]
+
+
+def convert(cls: type, name: str, given: object) -> Any:
+    """Convert the value of a field as given: text as typed, or a value of YAML or Python."""
+    try:
+        return field_kinds(cls)[name].convert(given)
+    except ValueError as error:
+        raise UserError(f"{name} {error}") from error
 
 
 @functools.cache

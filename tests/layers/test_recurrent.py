@@ -115,12 +115,6 @@ def test_missing_context_raises(name):
         cell(cell.project(item), make_state(cell))
 
 
-@pytest.mark.parametrize(("sizes", "context_dim"), [((0, 3), 0), ((3, 0), 0), ((3, 5), -1)])
-def test_sizes_are_checked(sizes, context_dim):
-    with pytest.raises(ValueError, match=f"got {sizes[0]}, {sizes[1]} and {context_dim}"):
-        GRUCell(*sizes, context_dim=context_dim)
-
-
 @every_cell
 def test_state_weights_start_orthogonal(name):
     cell = CELLS[name](INPUT, HIDDEN)

@@ -241,7 +241,10 @@ def test_sizes_that_do_not_fit_are_refused():
         (lambda: Rotary(8).rotate(torch.zeros(1, 2, 6)), "at least dim=8 numbers, got 6"),
         (lambda: Rotary(4, scaling=LinearScaling(0.0)), f"{angles} LinearScaling"),
         (lambda: Rotary(4, scaling=LinearScaling(math.nan)), f"{angles} LinearScaling"),
-        (lambda: Rotary(4, scaling=Llama3Scaling(factor=-1.0)), f"{angles} Llama3Scaling"),
+        (
+            lambda: Rotary(4, scaling=Llama3Scaling(-1.0, original_max_length=2)),
+            f"{angles} Llama3Scaling",
+        ),
         (lambda: Llama3Scaling(low_freq_factor=4.0), low),
     ):
         with pytest.raises(ValueError, match=message):

@@ -193,5 +193,5 @@ def test_own_choice_is_that_of_every_read_and_equals_a_config_of_the_same_choice
 def test_positions_are_given_by_name():
     core = Transformer(width=12, heads=3, positions="rotary")
     assert type(core.positions) is Rotary
-    with pytest.raises(ValueError, match=r"positions must be one of .* got 'rotery'"):
+    with pytest.raises(ValueError, match=r"positions must be sinusoidal, .* got 'rotery'"):
         Transformer(positions="rotery")

@@ -82,7 +82,7 @@ class Rotary(PositionalEncoding):
             raise ValueError(f"base of Rotary must be above 1 and finite, got {base}")
         self.dim, self.base, self.scaling, self.interleaved = dim, base, scaling, interleaved
         rates = self.rates()
-        if not bool(((rates > 0) & rates.isfinite()).all()):
+        if scaling is not None and not bool(((rates > 0) & rates.isfinite()).all()):
             raise ValueError(f"scaling must give angles above 0 and finite, got {scaling}")
         # Not a buffer: a change of the module's dtype must not round the angles.
         self._table: tuple[Tensor, Tensor] | None = None

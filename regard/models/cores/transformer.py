@@ -46,6 +46,7 @@ from regard.layers.read import Role
 from regard.layers.residual import Residual
 from regard.models.cores.config import SCORES, TransformerConfig
 from regard.models.cores.core import Core, Item, Items, config_of, create_choice, load_class
+from regard.settings.declare import convert
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +111,8 @@ class Transformer(Core):
     ):
         if not (encodes or decodes):
             raise ValueError("a Transformer must have an encoder or a decoder")
+        if isinstance(positions, str):
+            positions = convert(TransformerConfig, "positions", positions)
         own: dict[str, Any] = {
             "score": score,
             "choice": choice,

@@ -26,6 +26,7 @@ from regard.layers.forms import (
     AttentionForm,
     BlockForm,
     FeedForwardForm,
+    NoFormError,
     form_of,
 )
 from regard.layers.multihead import MultiHead
@@ -131,6 +132,8 @@ class DecoderBlock(nn.Module):
         return self._cross_and_feedforward(item, source), past
 
     def form(self) -> BlockForm:
+        if (self.cross is None) != (self.add_cross is None):
+            raise NoFormError(self, "has only one of cross and add_cross")
         cross = None if self.cross is None else form_of(self.cross, AttentionForm)
         add_cross = None if self.add_cross is None else form_of(self.add_cross, AddNormForm)
         return _form(self, cross=cross, add_cross=add_cross, window=self.window)

@@ -238,7 +238,7 @@ EDITS: dict[str, tuple[Change, bool]] = {
     "sines of another size": (put("core", "positions", lambda: Sinusoidal(14)), False),
     "learned positions of another size": (put("core", "positions", lambda: Learned(30, 13)), False),
     "outputs that are sets": (put("core", "in_order", False), False),
-    "a shared block": (share_block, False),
+    "a shared block": (share_block, True),
     "a shared part": (share_part, True),
     "one block less": (lambda model: model.core.encoder.__delitem__(1), True),
     "no decoder": (lambda model: setattr(model.core, "decoder", nn.ModuleList()), False),

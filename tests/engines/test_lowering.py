@@ -137,7 +137,7 @@ REPLACED: list[tuple[type, str, Any]] = [
     (FeedForward, "forward", lambda self, items: items),
     (nn.LayerNorm, "forward", lambda self, items: 2 * items),
     (nn.Module, "__call__", lambda self, *inputs: self.forward(*inputs) * 1.01),
-    (Residual, "_add", lambda self, items, made: items - made),
+    (Residual, "forward", lambda self, items, part: items - part(items)),
     (DecoderBlock, "step", lambda self, item, past, source: (item, past)),
     (MultiHead, "extend", lambda self, past, item: past),
     (

@@ -1,5 +1,6 @@
 """Transformer core: equality with torch's, positions, heads and scores."""
 
+import copy
 from typing import get_args
 
 import pytest
@@ -355,3 +356,12 @@ def test_induced_block_by_hand():
     points = block.points[None] + block.gather(block.points[None], block.gather.memory(normed))
     read = x + block.attention(normed, block.attention.memory(points))
     close(block(x, None), read + block.feedforward(block.add_feedforward.norm(read)))
+
+
+def test_a_block_that_stands_twice_in_a_stack_runs_twice() -> None:
+    core = Transformer(layers=2, width=8, heads=2, feedforward=9, decodes=False).double()
+    shared = copy.deepcopy(core)
+    core.encoder[1].load_state_dict(core.encoder[0].state_dict())
+    shared.encoder[1] = shared.encoder[0]
+    items = Padded(torch.randn(2, 4, 8, dtype=torch.float64), torch.tensor([4, 3]))
+    assert torch.equal(shared.encode(items).items, core.encode(items).items)

@@ -46,6 +46,11 @@ class PositionalEncoding(nn.Module):
         """Raise ValueError if the encoding is of other sizes; by default it fits all."""
 
     @property
+    def max_length(self) -> int | None:
+        """Number of positions; None: no limit."""
+        return None
+
+    @property
     def adds(self) -> bool:
         """True if items are changed (`add` is overridden)."""
         return type(self).add is not PositionalEncoding.add
@@ -108,6 +113,10 @@ class LearnedVectors(PositionalEncoding):
     @abstractmethod
     def vectors(self) -> Float[Tensor, "positions dim"]:
         """Return the vectors of all positions, in order."""
+
+    @property
+    def max_length(self) -> int:
+        return len(self.vectors())
 
     def add(self, items: Items, start: int = 0) -> Items:
         vectors, end = self.vectors(), start + items.shape[1]

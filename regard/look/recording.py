@@ -35,11 +35,11 @@ class Call:
     keys are not at consecutive positions."""
 
     def head(self, row: int, head: int) -> Float[Tensor, "query key"]:
-        """Return the weights of a head in a row of the batch."""
+        """Return the weights of a head in a row of the batch; several head axes count as one."""
         weights = torch.from_numpy(self.weights)
         if weights.dim() > 2:
             weights = weights[row]
-        return weights[head] if weights.dim() > 2 else weights
+        return weights.flatten(0, -3)[head] if weights.dim() > 2 else weights
 
 
 class Recording:

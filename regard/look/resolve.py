@@ -254,7 +254,8 @@ def _map(
 ) -> AttentionMap:
     heads: tuple[str, ...] = ("",)
     if call.weights.ndim > 3:
-        heads = tuple(f"head {number}" for number in range(1, call.weights.shape[-3] + 1))
+        count = math.prod(call.weights.shape[1:-2])
+        heads = tuple(f"head {number}" for number in range(1, count + 1))
     return AttentionMap(
         key=key,
         name=name,

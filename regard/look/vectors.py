@@ -148,7 +148,7 @@ class VectorRecorder:
         self, model: nn.Module, reads: Mapping[str, Read], *, dtype: torch.dtype, trace: Trace
     ):
         self._dtype, self._trace, self._bytes = dtype, trace, 0
-        self._last: dict[str, CallVectors | None] = {}
+        self._last: dict[str, CallVectors] = {}
         self._sources: dict[str, tuple[Tensor, tuple[int, int | None]]] = {}
         self._heads: dict[str, MultiHead] = {}
         for name, module in model.named_modules():
@@ -177,14 +177,9 @@ class VectorRecorder:
             handles.append(heads.register_forward_hook(after, with_kwargs=True))
         return handles
 
-    def record(self, name: str, inputs: AttentionInputs, output: Tensor) -> CallVectors | None:
-        """Return the vectors of a call, None of one of more than four axes.
-
-        Raises: UserError above MAX_BYTES.
-        """
-        last, heads = self._last.pop(name, None), self._heads.get(name)
-        if inputs.num_axes > 4:
-            return None
+    def record(self, name: str, inputs: AttentionInputs, output: Tensor) -> CallVectors:
+        """Return the vectors of a call. Raises: UserError above MAX_BYTES."""
+        last, heads = self._last.get(name), self._heads.get(name)
         scores, allowed = reference.masked_scores(inputs)
         if allowed is not None:
             scores = mask_scores(scores, allowed)
@@ -196,17 +191,21 @@ class VectorRecorder:
                     label = f"{part_name} bias" if kind == "bias" else part_name
                     stored[label] = self._store(weight)
         source, position = self._sources.get(name, (None, None))
+        query, keys, values = inputs.query, inputs.keys, inputs.values
+        if inputs.num_axes > 4 or keys.shape[:-2] != values.shape[:-2]:
+            query, keys, values = inputs.expand(query, grouped=True)
         tensors = {
-            "queries": inputs.query,
-            "keys": inputs.keys,
-            "values": inputs.values,
+            "queries": query,
+            "keys": keys,
+            "values": values,
             "scores": scores.expand(sizes_of(inputs)),
             "outputs": output,
         }
         # What a call has in common with the last one is stored once.
         before = {} if last is None else last.tensors | {"source": last.source}
         for part, tensor in tensors.items():
-            tensors[part] = self._store(tensor, before.get(part))
+            flat = tensor if tensor.dim() < 5 else tensor.flatten(1, -3)  # head axes
+            tensors[part] = self._store(flat, before.get(part))
         self._last[name] = CallVectors(
             tensors=tensors,
             source=None if source is None else self._store(source, before.get("source")),

@@ -3,14 +3,18 @@
 import pytest
 import torch
 
+from regard.attention.attend import attention_weights
 from regard.attention.choices import Choice, Hard, Soft, Sparse, TopK
 from regard.attention.masks import causal, padding
 from regard.attention.memory import Memory
+from regard.attention.scores import ScaledDot
 from regard.decode.config import DecodeConfig
 from regard.decode.search import search
 from regard.layers.read import Read
+from regard.look.capture import Capture
 from regard.look.hooks import record_weights
 from regard.look.record import record
+from tests.helpers import close
 from tests.look.toys import (
     BOS,
     EOS,
@@ -163,3 +167,28 @@ def test_masked_weights_are_negative_zeros_and_no_others(choice):
     assert masked.signbit().any()
     assert not free.signbit().any()
     assert (free == 0).any() or isinstance(choice, Soft)
+
+
+@pytest.mark.parametrize("sizes", [(4, 5), (1, 1)], ids=["several", "single"])
+@pytest.mark.parametrize("leading", [(), (3,), (3, 2), (3, 1), (2, 3, 2), (2, 1, 3, 2)], ids=str)
+def test_a_read_of_any_axes_is_recorded_and_written(leading, sizes, tmp_path):
+    queries, keys = sizes
+    query, key = torch.randn(*leading, queries, 6), torch.randn(*leading, keys, 6)
+    values = torch.randn(*leading[:-1], *(1 for _ in leading[-1:]), keys, 7)  # of one head
+    read = Read(ScaledDot())
+    with record(read, vectors=True) as capture:
+        output = read(query, Memory(key, values))
+    expected = attention_weights(query, (key, values), score=ScaledDot())
+    close(capture.recording[""][0], expected)
+    path = capture.save(tmp_path / "a.safetensors")
+    capture.save(tmp_path / "a.html")
+    capture.plot(tmp_path / "a.svg")
+    capture.plot(tmp_path / "walk.svg", view="walk")
+    for row, (recorded, opened) in enumerate(zip(capture, Capture.open(path), strict=True)):
+        (own,), (stored,) = recorded.maps, opened.maps
+        weights, result = (expected[row], output[row]) if leading else (expected, output)
+        close(own.weights, weights.reshape(-1, queries, keys))
+        assert torch.equal(stored.weights, own.weights)
+        vectors = stored.vectors()
+        heads = [vectors.values[vectors.key_head(head)] for head in range(len(own.heads))]
+        close(own.weights @ torch.stack(heads), result.reshape(-1, queries, 7))

@@ -133,6 +133,11 @@ class Cooled(ClassWriter):
         return super().scores(vector) / 2
 
 
+class Doubled(ClassWriter):
+    def scores(self, vector: torch.Tensor) -> torch.Tensor:
+        return super().scores(vector).repeat(1, 2)
+
+
 def explain(writer: VectorWriter) -> None:
     writer.eval().explain(CORE, Unpadded.of(torch.randn(1, 3, writer.dim)), torch.eye(2))
 
@@ -144,6 +149,10 @@ def test_other_modules_are_refused():
         explain(ClassWriter(4, 2, pool=Wrong()))
     with pytest.raises(NoTermsError, match="the terms do not sum to the scores"):
         explain(Cooled(4, 2, pool=MeanPooling()))
+    with pytest.raises(NoTermsError, match="the writer has 1 scores for 2 answers"):
+        explain(ClassWriter(4, 1, pool=MeanPooling()))
+    with pytest.raises(NoTermsError, match="`scores` returns 4 for 2 answers"):
+        explain(Doubled(4, 2, pool=MeanPooling()))
     other = ClassWriter(4, 2, pool=MeanPooling())
     other.norm = RMSNorm(4)
     with pytest.raises(NoTermsError, match="not a LayerNorm and a Linear"):

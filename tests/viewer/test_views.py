@@ -651,14 +651,14 @@ def test_a_label_has_one_color_and_detections_are_apart_from_the_others(open_pag
     assert page.locator(".side details [data-entry]").evaluate_all(entries) == [0, 2, 4]
 
 
-@pytest.mark.parametrize("found", [2, 0])
-def test_events_below_the_threshold_are_apart(found, open_page, tmp_path):
+@pytest.mark.parametrize(("kind", "found"), [("event", 2), ("event", 0), ("chunk", 0)])
+def test_events_below_the_threshold_are_apart(kind, found, open_page, tmp_path):
     events = tuple(
         DetectedEvent(label="dog", score=0.5 + 0.1 * i, onset=i, duration=1, query=i)
         for i in range(found)
     )
     places = ((0.0, 1.0), (1.0, 2.0), (2.0, 3.0))
-    queries = Axis(labels=("a", "b", "c"), kind="event", picture="sound", places=places)
+    queries = Axis(labels=("a", "b", "c"), kind=kind, picture="sound", places=places)
     source = Axis(labels=("1",), kind="time", picture="sound", places=((0.0, 3.0),))
     axes = {"queries": queries, "source": source}
     picture = Sound(bands=np.eye(4, 30), seconds=3, events=events)
@@ -673,7 +673,8 @@ def test_events_below_the_threshold_are_apart(found, open_page, tmp_path):
         assert page.locator(".side summary").inner_text() == "1 below the threshold"
         assert chips == [[1, 0], [2]]
     else:
-        assert page.locator(".side h3").inner_text() == "3 below the threshold"
+        heading = "3 below the threshold" if kind == "event" else "chunks"
+        assert page.locator(".side h3").first.inner_text() == heading
         assert chips == [[0, 1, 2]]
 
 

@@ -92,8 +92,8 @@ export function counted(number: number, kind: string): string {
 /** Name of a head: "head 3", "mean over 8 heads"; "" for a read without heads. Of contributions: "score of positive". */
 export function headName({ heads, measure }: { heads: string[]; measure: string }, head: number): string {
   if (measure === "contribution") return `score of ${heads[head] ?? ""}`;
-  if (heads.length === 1) return heads[0] ? `head ${heads[0]}` : "";
-  if (head < 0) return `mean over ${heads.length} heads`;
-  const name = heads[head] ?? "";
+  if (heads.length === 1 && !heads[0]) return "";
+  if (head < 0 && heads.length > 1) return `mean over ${heads.length} heads`;
+  const name = heads[Math.max(0, head)] ?? "";
   return /^\d*$/.test(name) ? `head ${name || head + 1}` : name;
 }

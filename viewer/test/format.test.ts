@@ -43,6 +43,7 @@ test("the mean over heads is named", () => {
   assert.equal(headName({ heads: ["1", "2"], measure: "weight" }, -1), "mean over 2 heads");
   assert.equal(headName({ heads: ["1", "2"], measure: "weight" }, 1), "head 2");
   assert.equal(headName({ heads: [""], measure: "weight" }, 0), "");
+  assert.equal(headName({ heads: ["head 1"], measure: "weight" }, 0), "head 1");
   assert.equal(headName({ heads: ["7", "9"], measure: "contribution" }, 1), "score of 9");
 });
 

@@ -96,8 +96,10 @@ def picture_of(maps: SampleMaps, kind: type[PictureT]) -> PictureT:
 
 
 def weights_of(own: AttentionMap) -> Tensor:
-    """Return the weights of all heads. Raises: ValueError if they are not finite."""
+    """Return the weights of all heads. Raises: ValueError if there are none, or not finite ones."""
     weights = own.weights.float()
+    if not weights.numel():
+        raise UserError(f"{own.name or 'the read'} has no queries or no keys: nothing to draw")
     if not bool(weights.isfinite().all()):
         raise ValueError("weights must be finite, got NaN or infinity from the model")
     return weights

@@ -111,8 +111,13 @@ class VectorWriter(Writer):
                 or the terms do not sum to the scores.
         """
         found = self.terms(encoded, weights, source)
-        scores = self.scores(self.read(core, encoded, source=source)) @ weights.T
-        check_sum(found.total, found.terms.abs().sum((-2, -1)) + found.bias.abs(), scores)
+        scores = self.scores(self.read(core, encoded, source=source))
+        if scores.shape[-1] != weights.shape[-1]:
+            raise NoTermsError(
+                f"`scores` returns {scores.shape[-1]} for {weights.shape[-1]} answers"
+            )
+        size = found.terms.abs().sum((-2, -1)) + found.bias.abs()
+        check_sum(found.total, size, scores @ weights.T)
         return found
 
     def terms(
@@ -123,6 +128,9 @@ class VectorWriter(Writer):
             raise NoTermsError(f"the pool {type(self.pool).__name__} has no method `decompose`")
         if type(self.norm) is not nn.LayerNorm or not isinstance(self.output, nn.Linear):
             raise NoTermsError("the output layer is not a LayerNorm and a Linear")
+        if self.output.out_features != weights.shape[-1]:
+            count = self.output.out_features
+            raise NoTermsError(f"the writer has {count} scores for {weights.shape[-1]} answers")
         pooled, vector = decompose(encoded), self.pool(encoded)
         variance, _ = torch.var_mean(vector, -1, unbiased=False)
         direction = weights @ self.output.weight

@@ -60,12 +60,14 @@ export class Selection {
   }
 
   /** Entries of the selected side that made detections, the largest score first, and the others, whose scores are below
-   *  the threshold; null if the entries are not predictions. */
+   *  the threshold; null if the entries are not predictions with scores. */
   get byThreshold(): { detected: number[]; below: number[] } | null {
     const axis = this.axis(this.side);
     const name = this.side === "query" ? this.shown.read.queries : this.shown.read.keys;
     if (name !== "queries" || this.axes.isSameAxis || !axis.places.length) return null;
     const detections = [...detectionsOf(this.axes.picture)].sort((one, other) => other.score - one.score);
+    // A detector may find nothing; entries of another kind have no threshold.
+    if (!detections.length && !["box", "event"].includes(axis.kind)) return null;
     const detected = detections.map(({ query }) => query);
     return { detected, below: axis.labels.map((_, entry) => entry).filter((entry) => !detected.includes(entry)) };
   }

@@ -1,6 +1,8 @@
 """`regard new NAME`: a template of a recipe, in one file that runs and is meant to be edited."""
 
+import importlib.util
 import keyword
+import re
 from pathlib import Path
 
 from regard.errors import DONE, UserError
@@ -27,11 +29,13 @@ def run(argv: list[str]) -> int:
     if not parsed.positionals:
         raise UserError(f"NAME is missing. {USAGE}")
     (name,) = parsed.positionals
-    if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name) or name == "regard":
-        raise UserError(f"NAME must be a Python identifier (letters, digits and _), got {name!r}")
+    if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII) or keyword.iskeyword(name):
+        raise UserError(f"NAME must be letters, digits and _, first a letter, got {name!r}")
     if name in RECIPES:
         raise UserError(f"a recipe {name!r} exists already; choose another name")
-    path = Path(f"{name}.py")
+    path, module = Path(f"{name}.py"), importlib.util.find_spec(name)
+    if module is not None and module.origin not in (None, str(path.absolute())):
+        raise UserError(f"{path} would hide the Python module {name}; choose another name")
     text = _TEMPLATE.read_text(encoding="utf-8").replace("NAME", name)
     try:
         write_atomically(path, text, overwrite=False)

@@ -69,12 +69,12 @@ class Kind:
             return given
         if self.optional and (given is None or given in ("none", "null")):
             return None
-        if self.count == 1:
-            return self._convert_item(given)
         items = given if isinstance(given, list | tuple) else [given]
         if self.count is not None and len(items) != self.count:
-            raise ValueError(f"must be {self.count} values, got {short_repr(given)}")
-        return tuple(self._convert_item(item) for item in items)
+            number = "one value" if self.count == 1 else f"{self.count} values"
+            raise ValueError(f"must be {number}, got {short_repr(given)}")
+        values = tuple(self._convert_item(item) for item in items)
+        return values[0] if self.count == 1 else values
 
     def _convert_item(self, given: object) -> Any:
         for choice in self.choices:

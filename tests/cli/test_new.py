@@ -97,8 +97,12 @@ def test_run_folder_imports_nothing(folder, capsys, monkeypatch):
     [
         (["mine"], "mine.py exists; it is never replaced"),
         (["dates"], "a recipe 'dates' exists already"),
-        (["../mine"], "must be a Python identifier (letters, digits and _)"),
-        (["class"], "must be a Python identifier (letters, digits and _)"),
+        (["../mine"], "must be letters, digits and _, first a letter"),
+        (["__init__"], "must be letters, digits and _, first a letter"),
+        (["class"], "must be letters, digits and _, first a letter"),
+        (["torch"], "torch.py would hide the Python module torch"),
+        (["random"], "random.py would hide the Python module random"),
+        (["regard"], "regard.py would hide the Python module regard"),
         ([], "NAME is missing"),
     ],
 )

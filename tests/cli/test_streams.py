@@ -1,5 +1,6 @@
-"""Standard streams that are closed or full."""
+"""Standard streams that are closed, full, or of another encoding."""
 
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -42,3 +43,20 @@ def test_closed_standard_input_is_reported(
         assert main(["predict", str(run), *words]) == 2
         assert "standard input is closed" in capsys.readouterr().err
     assert main(["predict", str(run), "stop"]) == 0
+
+
+ENCODINGS = {
+    ("ascii", "caf\u00e9"): r"'\xe9' cannot be written in ascii: set PYTHONUTF8=1 and ",
+    ("latin-1", "\u4f60"): r"'\u4f60' cannot be written in latin-1: set PYTHONUTF8=1 and ",
+    ("utf-8", "caf\u00e9"): "",
+}
+
+
+@pytest.mark.parametrize(("encoding", "text"), ENCODINGS)
+def test_a_text_is_written_as_it_is_or_refused(run, encoding, text, monkeypatch, capsys) -> None:
+    message, stream = ENCODINGS[encoding, text], io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr(sys, "stdout", stream)
+    code = main(["predict", str(run), text, "--json", "--quiet"])
+    assert code == (2 if message else 0)
+    assert message in capsys.readouterr().err
+    assert (text.encode() in stream.buffer.getvalue()) == (not message)

@@ -1,6 +1,7 @@
 """Checks of every recipe's captures: axes match weights, recording changes no answer."""
 
 import re
+import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from regard.look.hooks import record_weights
 from regard.look.maps import CONTRIBUTION, GRADIENT, AttentionMap
 from regard.look.record import record
 from regard.look.sample import Image, Plane, Sample, Sound
+from regard.recipes.base.recipe import Recipe
 from tests.helpers import close
 
 
@@ -46,6 +48,13 @@ def check_capture(run: Any, inputs: Sequence[Any]) -> Capture:
     check_batch(run, inputs)
     capture = run.look(inputs)
     assert len(capture)
+    if type(run.recipe).forward_for_look is Recipe.forward_for_look:
+        _check_equal(capture, recorded, torch.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        path = capture.save(f"{folder}/look.safetensors")
+        _check_equal(Capture.open(path), capture, torch.float16)
+        capture.save(f"{folder}/look.html")
+        capture.plot(f"{folder}/look.svg")
     for sample_maps in capture:
         assert sample_maps.sample.title
         _check_axes(sample_maps.sample)
@@ -61,6 +70,14 @@ def check_capture(run: Any, inputs: Sequence[Any]) -> Capture:
             is_empty = totals == 0 if attention_map.kind == "chain" else torch.tensor(False)
             close(totals, torch.where(is_empty, 0.0, torch.ones_like(totals)))
     return capture
+
+
+def _check_equal(capture: Capture, other: Capture, dtype: torch.dtype) -> None:
+    """Check that captures have the same weights of the same reads, in this dtype."""
+    for one, two in zip(capture, other, strict=True):
+        for own, expected in zip(one.find(), two.find(), strict=True):
+            assert own.metadata() == expected.metadata()
+            assert torch.equal(own.weights, expected.weights.to(dtype))
 
 
 def check_batch(run: Any, inputs: Sequence[Any]) -> None:

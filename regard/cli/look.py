@@ -106,7 +106,7 @@ def run(argv: list[str]) -> int:
         raise UserError(f"INPUT is missing: expected a text or a file. {USAGE}")
     trained = load_trained(folder, options, record)
     inputs, names = _inputs(words, trained, options)
-    if _is_figure(options.out) and hasattr(trained.recipe, "plot_answer"):
+    if _is_figure(options.out) and options.view is None and hasattr(trained.recipe, "plot_answer"):
         for number, path in _figure_paths(options, [name or "input" for name in names]):
             trained.plot_answer(inputs[number], path, overwrite=options.force)
             print(path)
@@ -128,6 +128,9 @@ def _check_out(options: LookOptions) -> None:
         check_path(out, options.force, (".html", _CAPTURE))
     if out is not None and options.compare is not None and out.suffix.lower() != ".html":
         raise UserError(f"--compare needs a page, FILE.html, but --out is {out}")
+    for name in ("view", "kind", "layer", "head", "query", "width", "sample"):
+        if getattr(options, name) is not None and not _is_figure(out):
+            raise UserError(f"--{name} needs a figure, --out FILE with {', '.join(SUFFIXES)}")
 
 
 def _write(captures: Sequence[Any], options: LookOptions, folder: Path, name: str) -> None:

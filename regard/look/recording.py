@@ -79,5 +79,5 @@ class Recording:
 
 def list_names(names: Collection[str]) -> str:
     """Return the names, at most eight, as one string."""
-    first = ", ".join(list(names)[:8])
+    first = ", ".join(name or "the model" for name in list(names)[:8])
     return first if len(names) <= 8 else f"{first}, ... ({len(names)} in total)"

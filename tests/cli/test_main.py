@@ -191,6 +191,16 @@ def test_look_writes_a_picture_and_never_over_another(
         assert not (tmp_path / "b.svg").exists()
 
 
+@pytest.mark.parametrize("option", ["view heat", "kind cross", "layer 1", "head 1", "sample 0"])
+def test_options_of_figures_need_a_figure(
+    run: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    words = f"--{option}".split()
+    for out in ([], ["--out", "a.html"], ["--out", "a.safetensors"]):
+        assert main(["look", str(run), "stop", *words, *out]) == 2
+        assert f"{words[0]} needs a figure, --out FILE" in capsys.readouterr().err
+
+
 def test_look_writes_a_page_beside_the_run_and_never_over_another(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

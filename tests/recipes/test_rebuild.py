@@ -66,6 +66,8 @@ def test_codes_and_pictures_of_files(run, tmp_path, capsys):
     assert "--sample must be between 0 and 1, got 2" in message
     with pytest.raises(UserError, match=r"no attention layers: .*; --out FILE.png shows .* --view"):
         trained.look([image])
+    words = (path, "--view", "walk", "--out", tmp_path / "no.png")
+    assert "no attention layers" in failure(capsys, "look", run, *words)
 
 
 def test_energy_is_that_of_the_model_for_each_image(run, tmp_path, capsys):

@@ -71,7 +71,7 @@ def test_look_draws_the_manifold(run, tmp_path, capsys):
     assert "input y and its reconstruction" in text
     assert "h swept" in text
     assert "already exists" in failure(capsys, "look", run, *view, "--out", out)
-    assert "needs --out FILE" in failure(capsys, "look", run, *view)
+    assert "needs a figure, --out FILE" in failure(capsys, "look", run, *view)
 
 
 def test_own_data_of_another_size_and_codes_have_no_such_picture(run, tmp_path, capsys):

@@ -6,6 +6,7 @@ import platform
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -185,16 +186,8 @@ def measure_inference(
 
 
 def _test_inputs(trained: TrainedRun) -> list[Any]:
-    inputs: list[Any] = []
-    for number in range(MAX_BATCH):
-        try:
-            item = trained.test_input(number)
-        except UserError:
-            if number == 0:
-                raise
-            break  # there are no more
-        if not isinstance(item, str) or item.strip():
-            inputs.append(item)
+    first = islice(trained._read_test(trained.recipe).inputs, MAX_BATCH)
+    inputs = [item for item in first if not isinstance(item, str) or item.strip()]
     if not inputs:
         raise UserError("all inputs are empty")
     return inputs

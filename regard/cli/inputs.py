@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
+from os.path import exists
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,6 @@ def check_words(words: Sequence[str], kind: str) -> None:
             continue
         if word != "-" and not exists(word):
             raise UserError(f"{word}: no such file")
-
-
-def exists(name: str) -> bool:
-    """Return True if a file, a folder or a pipe of this name exists."""
-    try:
-        return bool(name) and Path(name).exists()
-    except (OSError, ValueError):  # not a valid name: too long, or with a null character
-        return False
 
 
 def is_single_input(word: str, trained: Any) -> bool:

@@ -5,10 +5,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, redirect_stdout, suppress
 from dataclasses import replace
+from os.path import exists
 from pathlib import Path
 from typing import Any, Literal
 
-from regard.cli.inputs import check_words, exists, is_single_input, read_inputs
+from regard.cli.inputs import check_words, is_single_input, read_inputs
 from regard.cli.notices import print_notice
 from regard.cli.runs import DecodingOptions, check_new, input_settings, load_trained, read_command
 from regard.data.images.coco import read_coco

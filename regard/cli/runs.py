@@ -36,11 +36,8 @@ class UseOptions:
 
 
 @settings
-class DecodingOptions(EngineConfig, UseOptions):
+class DecodingOptions(UseOptions, EngineConfig):
     """Options of commands that decode."""
-
-    def __post_init__(self) -> None:
-        UseOptions.__post_init__(self)
 
 
 class Command(NamedTuple):

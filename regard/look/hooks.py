@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -59,8 +58,14 @@ def record_weights(
     handles = [] if recorder is None else recorder.register_hooks()
     try:
         for name, read in reads.items():
-            hooks = _ReadHooks(name, recording.calls[name], dtype, recorder, graph_calls, trace)
-            before, after = disable_compile(hooks.pre_hook), disable_compile(hooks.post_hook)
+            before, after = _read_hooks(
+                name,
+                recording.calls[name],
+                dtype=dtype,
+                recorder=recorder,
+                graph_calls=graph_calls,
+                trace=trace,
+            )
             handles.append(read.register_forward_pre_hook(before, with_kwargs=True))
             handles.append(read.register_forward_hook(after, with_kwargs=True))
         yield recording
@@ -69,28 +74,30 @@ def record_weights(
             handle.remove()
 
 
-@dataclass(eq=False)
-class _ReadHooks:
-    name: str
-    calls: list[Call]
-    dtype: torch.dtype
-    recorder: VectorRecorder | None
-    graph_calls: list[GradientCall] | None
-    trace: Trace
-    states: list[tuple[torch.Generator, Tensor]] = field(default_factory=list)
-    """Random number generators before the call, and their states."""
+def _read_hooks(
+    name: str,
+    calls: list[Call],
+    *,
+    dtype: torch.dtype,
+    recorder: VectorRecorder | None,
+    graph_calls: list[GradientCall] | None,
+    trace: Trace,
+) -> tuple[Callable[..., None], Callable[..., None]]:
+    """Return the hooks before and after a read, the second of which appends its call."""
+    # Random number generators before the call, and their states.
+    states: list[tuple[torch.Generator, Tensor]] = []
 
-    def pre_hook(self, read: Read, args: tuple, kwargs: dict[str, Any]) -> None:
+    def keep_states(read: Read, args: tuple, kwargs: dict[str, Any]) -> None:
         if read.choice.is_random:
             query = kwargs["query"] if "query" in kwargs else args[0]
             generators = [torch.default_generator]
             if query.device.type != "cpu":
                 module = torch.get_device_module(query.device)
                 generators.append(module.default_generators[query.device.index])
-            self.states = [(generator, generator.get_state()) for generator in generators]
+            states[:] = [(generator, generator.get_state()) for generator in generators]
 
-    def post_hook(self, read: Read, args: tuple, kwargs: dict[str, Any], output: Tensor) -> None:
-        segment, step = self.trace.position
+    def append_call(read: Read, args: tuple, kwargs: dict[str, Any], output: Tensor) -> None:
+        segment, step = trace.position
         kind, autocast, context = output.device.type, None, nullcontext()
         if torch.is_autocast_enabled(kind):
             autocast = torch.get_autocast_dtype(kind)
@@ -103,10 +110,10 @@ class _ReadHooks:
             keys, first_key = inputs.positions.key_positions, 0
             if keys is not None and len(keys) and bool((keys.diff() == 1).all()):
                 first_key = max(0, int(keys[0]))
-            with torch.no_grad(), _random_states(self.states):
-                weights, vectors = _weights_of(inputs, self.dtype), None
-                if self.recorder is not None:
-                    vectors = self.recorder.record(self.name, inputs, output)
+            with torch.no_grad(), _random_states(states):
+                weights, vectors = _weights_of(inputs, dtype), None
+                if recorder is not None:
+                    vectors = recorder.record(name, inputs, output)
             facts = {
                 "kernel": selection.choose(read.kernel, inputs),
                 "mask": None if inputs.mask is None else repr(inputs.mask),
@@ -118,13 +125,15 @@ class _ReadHooks:
                 step=step,
                 weights=weights,
                 vectors=vectors,
-                facts={name: fact for name, fact in facts.items() if fact is not None},
+                facts={fact: text for fact, text in facts.items() if text is not None},
                 first_key=first_key,
             )
-        self.calls.append(call)
-        if self.graph_calls is not None and output.requires_grad:
+        calls.append(call)
+        if graph_calls is not None and output.requires_grad:
             values = inputs.repeat_heads().values
-            self.graph_calls.append(GradientCall(self.name, call, values, output))
+            graph_calls.append(GradientCall(name, call, values, output))
+
+    return disable_compile(keep_states), disable_compile(append_call)
 
 
 def _weights_of(inputs: AttentionInputs, dtype: torch.dtype) -> np.ndarray:

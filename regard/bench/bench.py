@@ -109,7 +109,9 @@ def measure_training(
     optimizer = build_optimizer(replica.model, config)
     average = MovingAverage(replica.model, decay=config.ema) if config.ema else None
 
-    def step_all(counts: list[int] | None = None) -> None:
+    def step_all() -> int:
+        """Make all steps; return the number of their targets."""
+        targets = 0
         for number, group in enumerate(groups, start=1):
             *_, count = add_gradients(
                 replica, batches, group, epoch=0, step=number, seed=1, precision=precision
@@ -119,11 +121,10 @@ def measure_training(
             optimizer.zero_grad()
             if average:
                 average.update(number)
-            if counts is not None:
-                counts.append(count)
+            targets += count
+        return targets
 
-    targets: list[int] = []
-    step_all(targets)
+    targets = step_all()
     # The operators of a compiled step are not seen by the counter.
     flops = 0 if config.compile else count_flops(step_all)
     duration = time_call(step_all, seconds=seconds)
@@ -134,7 +135,7 @@ def measure_training(
         "batches": len(groups),
         "ms_per_step": 1e3 * duration / len(groups),
         "examples_per_second": examples / duration,
-        "targets_per_second": sum(targets) / duration,
+        "targets_per_second": targets / duration,
         "gflop_per_step": flops / len(groups) / 1e9,
         "gflops": flops / duration / 1e9,
         "profile": profile_call(step_all, device),

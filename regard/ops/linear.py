@@ -8,9 +8,9 @@ functions, small products) this is torch.nn.functional.linear.
 
 Under autocast every product takes its inputs in bfloat16. An operation that can round its result on
 the fly attaches the bfloat16 copy to it, and products use the copy. This saves a pass over memory
-for rounding, and two in backward, where the gradient of the copy is added as the gradient of the
-tensor is read. Results are the same as without; gradients of a tensor that several products use
-(the encoder output, by each block of the decoder) are summed in bfloat16 instead of float32.
+for each product. The copy is a function of the tensor, whose gradient is complete. Results are the
+same as without; gradients of a tensor that several products use (the encoder output, by each block
+of the decoder) are summed in bfloat16 instead of float32.
 """
 
 import torch
@@ -51,7 +51,7 @@ def is_bfloat16_autocast() -> bool:
 def attach_bfloat16(x: Tensor, rounded: Tensor) -> Tensor:
     """Attach the bfloat16 copy `rounded` to x, valid until x is modified, and return x."""
     if not x.is_inference():  # inference tensors have no version counter
-        setattr(x, _ATTRIBUTE, (rounded, version_of(x)))
+        setattr(x, _ATTRIBUTE, (_Rounded.apply(x, rounded), version_of(x)))
     return x
 
 
@@ -62,3 +62,15 @@ def get_bfloat16(x: Tensor) -> Tensor:
         return x
     rounded, version = attached
     return rounded if version == version_of(x) else x
+
+
+class _Rounded(torch.autograd.Function):
+    """The copy `rounded` of x, with the gradient of x.bfloat16()."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, rounded: Tensor) -> Tensor:
+        return rounded
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient.float(), None

@@ -3,8 +3,10 @@
 import pytest
 import torch
 
+from regard.attention.masks import Padded
 from regard.layers.linear import Linear
 from regard.layers.residual import Residual
+from regard.models.cores.transformer import Transformer
 from regard.ops.linear import get_bfloat16
 from tests.helpers import NEEDS_NATIVE, close
 
@@ -170,6 +172,29 @@ def test_gradients_of_the_bfloat16_copy_and_gradients_of_gradients():
     expected = first(lambda out: (out * 1).bfloat16(), again=False)
     for again in (False, True):
         torch.testing.assert_close(first(get_bfloat16, again=again), expected, rtol=1e-4, atol=1e-4)
+
+
+@NEEDS_NATIVE
+def test_gradients_of_hidden_states_include_those_of_their_bfloat16_copies():
+    core = Transformer(layers=2, width=16, heads=2, norm_order="post", decodes=False, dropout=0)
+    items = torch.randn(3, 5, 16)
+
+    def loss(replace):
+        """Return the loss, after the output of the first block was replaced."""
+        handle = core.encoder[0].register_forward_hook(lambda *outputs: replace(outputs[-1]))
+        with torch.autocast("cpu", torch.bfloat16):
+            encoded = core.encode(Padded(items, torch.tensor([5, 3, 4]))).items
+        handle.remove()
+        return (encoded * output_gradient(encoded)).sum()
+
+    hidden = []
+    total = loss(lambda out: hidden.append(out.detach().requires_grad_()) or hidden[0])
+    (expected,) = torch.autograd.grad(total, hidden)
+    total = loss(lambda out: hidden.append(out) or out.retain_grad())
+    (actual,) = torch.autograd.grad(total, hidden[1], retain_graph=True)
+    assert hidden[1].grad is not None
+    for gradient in (actual, hidden[1].grad):  # the latter is set by its hook
+        torch.testing.assert_close(gradient, expected, rtol=1e-2, atol=1e-2)
 
 
 def test_none_is_the_sublayer_alone():

@@ -59,22 +59,23 @@ class _AddDropoutNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, f: Tensor, *norm: Any) -> tuple[Tensor, Tensor | None]:
         weight, bias, rest = norm
-        x, f = x.contiguous(), f.contiguous()
+        x, f, weight, bias = (t.contiguous() for t in (x, f, weight, bias))
         with_bfloat16 = is_bfloat16_autocast()
         out, stats, rounded = loops.add_norm(x, f, weight, bias, *rest, with_bfloat16=with_bfloat16)
         ctx.rest = rest
         ctx.save_for_backward(x, f, weight, bias, stats)
         ctx.set_materialize_grads(False)
+        if rounded is not None:
+            ctx.mark_non_differentiable(rounded)  # its gradient is one of `out`: attach_bfloat16
         return out, rounded
 
     @staticmethod
-    def backward(
-        ctx, gradient: Tensor | None, of_rounded: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
+    def backward(ctx, gradient: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+        if gradient is None:
+            return (None,) * 5
         x, f, weight, bias, stats = ctx.saved_tensors
         epsilon, seed, threshold = ctx.rest
         if torch.is_grad_enabled():  # gradients of gradients: by torch's own operators
-            gradient = _sum(gradient, of_rounded)
             # Views, since f usually depends on x: the gradient of x must not also flow through f.
             x, f, weight, bias = (t.view_as(t) for t in (x, f, weight, bias))
             tensors = x, f, weight, bias
@@ -83,13 +84,5 @@ class _AddDropoutNorm(torch.autograd.Function):
             inputs = [t for t in tensors if t.requires_grad]
             of_inputs = iter(torch.autograd.grad(out, inputs, gradient, create_graph=True))
             return *(next(of_inputs) if t.requires_grad else None for t in tensors), None
-        of_outputs = [
-            None if given is None else given.contiguous() for given in (gradient, of_rounded)
-        ]
-        return *loops.add_norm_gradients(of_outputs, x, f, weight, stats, seed, threshold), None
-
-
-def _sum(gradient: Tensor | None, of_rounded: Tensor | None) -> Tensor | None:
-    if gradient is None or of_rounded is None:
-        return gradient if of_rounded is None else of_rounded.float()
-    return gradient + of_rounded
+        gradient = gradient.contiguous()
+        return *loops.add_norm_gradients(gradient, x, f, weight, stats, seed, threshold), None

@@ -15,7 +15,6 @@ returned in bfloat16 too.
 Source: steele2014 (SplitMix64); ba2016 (layer norm).
 """
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +22,6 @@ import torch
 from numba import carray
 from torch import Tensor
 
-from regard.native.bits import widen_bfloat16
 from regard.native.compile import jit, jit_inline, jit_worker
 from regard.native.jobs import COUNTER, Address, array_at, fetch_and_increment, offsets, run_job
 from regard.native.rows import row_reader, row_writer
@@ -59,7 +57,7 @@ _AT = offsets(DropoutJob)
 
 def drop(f: Tensor, seed: int, threshold: int, dtype: torch.dtype) -> Tensor:
     """Return m f, as float32 or bfloat16."""
-    out = torch.empty(f.shape, dtype=dtype)
+    out = torch.empty_like(f, dtype=dtype)
     tasks = _drop_tasks if f.dtype == dtype else _casting_drop_tasks
     _run(tasks(dtype), f, seed, threshold, f=f, out=out)
     return out
@@ -77,7 +75,7 @@ def add_norm(
     *, with_bfloat16: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None]:  # fmt: skip
     """Return y, mean and inverse standard deviation of each row of s, and y in bfloat16."""
-    out, stats = torch.empty_like(x), torch.empty(x.numel() // x.shape[-1], 2, dtype=torch.float32)
+    out, stats = torch.empty_like(x), x.new_empty(x.numel() // x.shape[-1], 2)
     rounded = torch.empty_like(x, dtype=torch.bfloat16) if with_bfloat16 else None
     _run(
         _add_tasks(f.dtype), x, seed, threshold, epsilon=epsilon, x=x, f=f, out=out, stats=stats,
@@ -87,15 +85,14 @@ def add_norm(
 
 
 def add_norm_gradients(
-    gradients: Sequence[Tensor | None], x: Tensor, f: Tensor, weight: Tensor, stats: Tensor,
-    seed: int, threshold: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Return gradients of x, f, weight and bias from those of y and of bfloat16 y, either None."""
+    gradient: Tensor, x: Tensor, f: Tensor, weight: Tensor, stats: Tensor, seed: int, threshold: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return gradients of x, f, weight and bias from that of y."""
     grad_x, grad_f = torch.empty_like(x), torch.empty_like(f)
-    sums = torch.zeros(_num_tasks(x), 2, x.shape[-1], dtype=torch.float32)
+    sums = x.new_zeros(_num_tasks(x), 2, x.shape[-1])
     _run(
         _norm_gradient_tasks(f.dtype), x, seed, threshold, x=x, f=f, out=grad_x, stats=stats,
-        weight=weight, bias=sums, grad=gradients[0], grad_f=grad_f, rounded=gradients[1],
+        weight=weight, bias=sums, grad=gradient, grad_f=grad_f,
     )  # fmt: skip
     grad_weight, grad_bias = sums.sum(0)
     return grad_x, grad_f, grad_weight, grad_bias
@@ -246,12 +243,6 @@ def _norm_gradient(values, gradient, weight, mean, inverse, grad_weight, grad_bi
         grad_s[i] = inverse * (gradient[i] * weight[i] - total - values[i] * weighted)
 
 
-@jit
-def _add_rounded(values, source):
-    for i in range(values.shape[0]):
-        values[i] += widen_bfloat16(source[i])
-
-
 @jit_worker
 def _norm_gradient_tasks(dtype):
     read, write = row_reader(dtype), row_writer(dtype)
@@ -264,8 +255,7 @@ def _norm_gradient_tasks(dtype):
         grad_f = array_at(job, _AT.grad_f, (rows, dim), dtype)
         stats = array_at(job, _AT.stats, (rows, 2), np.float32)
         grad = array_at(job, _AT.grad, (rows, dim), np.float32)
-        weight, grad_row = array_at(job, _AT.weight, (dim,), np.float32), np.zeros(dim, np.float32)
-        rounded = array_at(job, _AT.rounded, (rows, dim), np.uint16)
+        weight = array_at(job, _AT.weight, (dim,), np.float32)
         sums = array_at(job, _AT.bias, ((rows + step - 1) // step, 2, dim), np.float32)
         task = fetch_and_increment(job, COUNTER)
         while task * step < rows:
@@ -276,13 +266,8 @@ def _norm_gradient_tasks(dtype):
                 for i in range(dim):
                     values[i] += x_row[i]
                 mean, inverse = stats[row, 0], stats[row, 1]
-                grad_row[:] = 0
-                if job[_AT.grad] != 0:
-                    grad_row[:] = grad[row]
-                if job[_AT.rounded] != 0:
-                    _add_rounded(grad_row, rounded[row])
                 _norm_gradient(
-                    values, grad_row, weight, mean, inverse, sums[task, 0], sums[task, 1], out_row
+                    values, grad[row], weight, mean, inverse, sums[task, 0], sums[task, 1], out_row
                 )
                 for i in range(dim):
                     values[i] = out_row[i]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import signal
 from collections.abc import Callable, Iterator
 from functools import partial
 from operator import attrgetter
@@ -357,10 +358,11 @@ def test_capped_score_is_not_a_plain_inner_product() -> None:
 
 
 def test_engine_works_in_a_forked_process() -> None:
-    engine = prepare("compiled", encoder_decoder())
+    engine = prepare("compiled", encoder_decoder(), workers=2)  # threads, which no fork copies
     expected = outputs(engine)
     child = os.fork()
     if child == 0:
+        signal.alarm(60)
         os._exit(0 if is_close(outputs(engine), expected) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 

@@ -7,8 +7,9 @@ as float32, bfloat16 (half the bytes) or int8 (a quarter of the bytes); with bfl
 activations are rounded too (see regard.native.decoder.tiles), sums are not.
 """
 
+import os
 import platform
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from queue import SimpleQueue
@@ -21,7 +22,7 @@ from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis, make_hypothesis
 from regard.decode.sample import check_logits, filter_logits, num_reread
 from regard.decode.search import batch_by_length
-from regard.engines.compiled.program import PackedTransformer, Workspace
+from regard.engines.compiled.program import Context, PackedTransformer, Workspace
 from regard.engines.engine import Engine, Ids, check_positions
 from regard.errors import UserError
 from regard.layers.forms import TextForm
@@ -60,12 +61,19 @@ class CompiledEngine(Engine):
             known = ", ".join(KINDS)
             raise UserError(f"compute type must be one of {known}, got {compute_type!r}")
         self._workers = workers
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="regard-compiled")
         self._packed = PackedTransformer(form, self.compute_type)
         self.limits = self._packed.limits
-        self._workspaces: SimpleQueue[Workspace] = SimpleQueue()
-        for _ in range(workers):
-            self._workspaces.put(Workspace(self._packed))
+        self._free: dict[int, SimpleQueue[Workspace]] = {}
+
+    @property
+    def _workspaces(self) -> SimpleQueue[Workspace]:
+        """Free workspaces of this process: those of a parent process may have been in use."""
+        if os.getpid() not in self._free:
+            queue: SimpleQueue[Workspace] = SimpleQueue()
+            for _ in range(self._workers):
+                queue.put(Workspace(self._packed))
+            self._free.setdefault(os.getpid(), queue)
+        return self._free[os.getpid()]
 
     def _search(
         self, ids: Ids, config: DecodeConfig, *, bos: int, eos: int, pad: int, trace: Trace | None
@@ -94,17 +102,23 @@ class CompiledEngine(Engine):
 
     def _run_parallel(
         self, function: Callable[[Task, Workspace], Result], tasks: list[Task]
-    ) -> Iterable[Result]:
+    ) -> Iterator[Result]:
         """Yield function(task, workspace) for each task in order, computed by all workers."""
+        workspaces = self._workspaces
 
         def run(task: Task) -> Result:
-            workspace = self._workspaces.get()
+            workspace = workspaces.get()
             try:
                 return function(task, workspace)
             finally:
-                self._workspaces.put(workspace)
+                workspaces.put(workspace)
 
-        return [run(task) for task in tasks] if len(tasks) == 1 else self._pool.map(run, tasks)
+        if len(tasks) == 1:
+            yield run(tasks[0])
+            return
+        # Threads of this call alone: a forked process would wait for those of its parent.
+        with ThreadPoolExecutor(self._workers, thread_name_prefix="regard-compiled") as pool:
+            yield from pool.map(run, tasks)
 
     def _generate(
         self,
@@ -157,7 +171,7 @@ def _search_batch(
         rows=max(encoded, most), positions=max(*lengths, steps), sources=int(starts[-1])
     )
     memory = workspace.memory(steps * most)
-    outcome = search.search()(context, batch, rules, *memory, outputs, location)
+    outcome = search.search()(context.numbers, batch, rules, *memory, outputs, location)
     _check_overflow(context)
     step, row = location.tolist()
     if outcome == IS_PAST:
@@ -205,8 +219,9 @@ class _Generation:
         kept = self.capacity if window is None else min(window, self.capacity)
         self.context = workspace.context(rows=max(len(prompts), kept), positions=self.capacity)
         if slides:
-            self.context = self.context.copy()
-            self.context[WINDOW] = min(self.context[WINDOW] or kept, kept)
+            numbers = self.context.numbers.copy()
+            numbers[WINDOW] = min(numbers[WINDOW] or kept, kept)
+            self.context = self.context._replace(numbers=numbers)
         self.keys, self.values = workspace.memory(len(prompts) * kept)
         slots = np.arange(self.capacity, dtype=np.int32) % kept
         self.slots = slots + kept * np.arange(len(prompts), dtype=np.int32)[:, None]
@@ -231,7 +246,7 @@ class _Generation:
         """Process all but the last token, the input of the next step, from position 0 on."""
         if len(tokens) > 1:
             inputs = np.array(tokens[:-1], np.int64)
-            prefill()(self.context, inputs, self.slots[row], self.keys, self.values)
+            prefill()(self.context.numbers, inputs, self.slots[row], self.keys, self.values)
             _check_overflow(self.context)
         self.tokens[row], self.lengths[row] = tokens[-1], len(tokens)
 
@@ -250,8 +265,8 @@ class _Generation:
         self.lengths += count
 
     def step(self, positions: np.ndarray, *outputs: np.ndarray) -> int:
-        memory = self.slots, self.keys, self.values
-        outcome = generate()(self.context, self.tokens, positions, *memory, self.banned, *outputs)
+        state = self.tokens, positions, self.slots, self.keys, self.values
+        outcome = generate()(self.context.numbers, *state, self.banned, *outputs)
         _check_overflow(self.context)
         return outcome
 
@@ -288,10 +303,10 @@ def _mask(packed: PackedTransformer, banned: Sequence[int]) -> np.ndarray:
     return mask
 
 
-def _check_overflow(context: np.ndarray) -> None:
+def _check_overflow(context: Context) -> None:
     """Raise ValueError if items overflowed float32 since the last check."""
-    if context[OVERFLOW]:
-        context[OVERFLOW] = 0
+    if context.numbers[OVERFLOW]:
+        context.numbers[OVERFLOW] = 0
         raise ValueError(_error_message(IS_NAN))
 
 

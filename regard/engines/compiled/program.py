@@ -7,6 +7,8 @@ Source: vaswani2017, section 3.
 """
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -181,17 +183,23 @@ class PackedTransformer:
             self.norms.append(rows)
 
 
+class Context(NamedTuple):
+    """Sizes and addresses for compiled code (regard.native.decoder.layout), and their owners."""
+
+    numbers: np.ndarray
+    arrays: Sequence[np.ndarray]
+
+
 class Workspace:
     """Buffers for batches of at most `rows` rows and `positions` positions, and `slots` slots."""
 
     def __init__(self, model: PackedTransformer):
         self.model = model
         self.rows = self.positions = self.num_sources = self.slots = 0
-        self._context: np.ndarray | None = None
-        self._arrays: dict[int, np.ndarray] = {}
+        self._context: Context | None = None
         self._memory = np.zeros((0, 0, 0), np.float32), np.zeros((0, 0, 0), np.float32)
 
-    def context(self, *, rows: int, positions: int, sources: int = 0) -> np.ndarray:
+    def context(self, *, rows: int, positions: int, sources: int = 0) -> Context:
         """Return a context for `rows` items, of up to `positions` and `sources` source items."""
         is_small = rows > self.rows or positions > self.positions or sources > self.num_sources
         if self._context is None or is_small:
@@ -212,7 +220,7 @@ class Workspace:
             self._memory = keys, values
         return self._memory
 
-    def _allocate(self) -> np.ndarray:
+    def _allocate(self) -> Context:
         model, rows, most = self.model, self.rows, self.positions
         positions = round_up_to_panel(most)
         sizes, products = model.sizes, model.products
@@ -243,10 +251,10 @@ class Workspace:
             layout.CODES: aligned_zeros((rows, 2 * round_up_to_panel(products.deepest)), np.uint8),
             layout.ROW_SCALES: aligned_zeros((1, rows)),
         }
-        self._arrays = arrays  # keeps the addresses valid
         described = [arrays[index] for index in range(layout.ARRAYS)]
         descriptors = [(array.ctypes.data, *array.shape) for array in described]
-        return np.concatenate((sizes, np.array(descriptors, np.int64).ravel()))
+        numbers = np.concatenate((sizes, np.array(descriptors, np.int64).ravel()))
+        return Context(numbers, (*described, products.memory))  # the table has addresses, too
 
 
 def _array(tensor: Tensor) -> np.ndarray:

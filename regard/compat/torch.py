@@ -64,8 +64,8 @@ def unwrap(tensor: Tensor) -> Tensor:
 
 
 def version_of(tensor: Tensor) -> int:
-    """Return how often the tensor was changed in place; 0 in inference mode."""
-    return 0 if tensor.is_inference() else tensor._version
+    """Return how often the tensor was changed in place, which is unknown of inference tensors."""
+    return tensor._version
 
 
 def has_global_hooks() -> bool:

@@ -46,6 +46,8 @@ if getattr(config, "DISABLE_JIT", False):  # set by numba from the environment
 _LOG = logging.getLogger(__name__)
 _DIGEST = 32
 _NAME_DIGITS = 12
+_KEPT: list[CFunc] = []
+"""C functions: their addresses are in tables of compiled code, and must outlive all of them."""
 _PATIENCE = 120.0
 """Maximum wait in seconds for another process that compiles a function; it may be suspended."""
 
@@ -62,6 +64,7 @@ def compile_cached_c(function: Callable, signature: Any, *, stamp: str, **option
     compiled = build_c_function(function, signature, options)
     _attach_cache(compiled, function, stamp)
     compiled.compile()
+    _KEPT.append(compiled)
     return compiled
 
 

@@ -97,9 +97,9 @@ def jit_worker(make: Callable[[type], Callable[[int], None]]) -> Callable[[torch
     @functools.cache
     def compile_once(dtype: torch.dtype) -> Any:
         function = inspect.unwrap(make(_KINDS[dtype]))
-        return compile_cached_c(function, _RUN, stamp=STAMP, **OPTIONS)
+        return compile_cached_c(function, _RUN, stamp=STAMP, **OPTIONS).ctypes
 
-    return lambda dtype: compile_once(dtype).ctypes
+    return compile_once
 
 
 def jit_callback(function: Callable, signature: Any) -> Callable[[], int]:

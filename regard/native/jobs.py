@@ -68,8 +68,9 @@ def _pack(job: tuple) -> ctypes.Array:
     for value, (_, added) in zip(job, _fields(type(job)), strict=True):
         if isinstance(value, Tensor):
             tensor = value.resolve_neg()  # compiled code knows no bit that changes the sign
-            if not tensor.is_cpu:
-                raise ValueError(f"compiled code runs on the CPU, got a tensor on {tensor.device}")
+            if not (tensor.is_cpu and (added == "stride" or tensor.is_contiguous())):
+                where = f"on {tensor.device} with strides {tensor.stride()}"
+                raise ValueError(f"compiled code needs contiguous tensors on the CPU, got {where}")
             tensors.append(tensor)
             words.append(tensor.data_ptr())
             if added:

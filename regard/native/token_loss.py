@@ -47,7 +47,7 @@ _BLOCK = 2048
 def exponentiate_rows(scores: Tensor) -> tuple[Tensor, Tensor]:
     """Replace scores by exp(score - max); return max and sum of exponentials by row, (rows, 1)."""
     rows, columns = scores.shape
-    stats = torch.empty(2, rows, 1, dtype=torch.float32)
+    stats = scores.new_empty(2, rows, 1, dtype=torch.float32)
     job = ExponentiateJob(rows, columns, scores, stats)
     run_job(_exponentiate_tasks(scores.dtype), job, 1 + rows // _ROWS_PER_TASK)
     highest, total = stats

@@ -67,7 +67,7 @@ def add_dropout_norm(
 
 def draw_seed() -> int:
     """Draw a seed of 63 bits from torch's generator."""
-    return int(torch.empty((), dtype=torch.int64).random_())
+    return int(torch.empty((), dtype=torch.int64, device="cpu").random_())
 
 
 def to_threshold(p: float) -> int:
@@ -78,7 +78,7 @@ def to_threshold(p: float) -> int:
 class _SixteenBitDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, threshold: int) -> Tensor:
-        draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+        draws = x.new_empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
         bits = draws.view(torch.int16)[: x.numel()].view(x.shape)
         mask = bits >= threshold - LEVELS // 2  # int16 is centered on zero
         ctx.scale = LEVELS / (LEVELS - threshold)

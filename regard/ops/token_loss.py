@@ -122,7 +122,9 @@ class _Gradients:
         self.source, self.table = hidden, table
         self.hidden = torch.empty_like(hidden)
         self.is_transposed = native("linear", hidden, table, needs_grad=True) is not None
-        self.weight = torch.zeros_like(table.t() if self.is_transposed else table, dtype=sum_dtype)
+        self.weight = table.new_zeros(table.shape, dtype=sum_dtype)
+        if self.is_transposed:
+            self.weight = torch.zeros_like(table.t(), dtype=sum_dtype)
         self.bias = None if bias is None else torch.zeros_like(bias, dtype=sum_dtype)
 
     def add(self, chunk: slice, exps: Tensor, total: Tensor) -> None:

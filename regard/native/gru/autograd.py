@@ -49,10 +49,10 @@ def decode(
 
     None if some |key| exceeds `MAX_EXP_INPUT` or is NaN, which the loops do not support.
     """
-    wide = source.keys.detach().float()
+    wide = source.keys.detach().float().contiguous()
     if not wide.abs().max() <= MAX_EXP_INPUT:  # also True for NaN
         return None
-    lengths = source.lengths.clamp(max=wide.shape[1]).contiguous()
+    lengths = source.lengths.long().clamp(max=wide.shape[1]).contiguous()
     weights = cell.state, cell.state_bias, cell.context
     constants = (2 * wide).exp_(), lengths, product_dtype()
     tensors = projected, *before, source.keys, source.values, *weights, *read
@@ -61,7 +61,7 @@ def decode(
 
 def _for_products(states: Tensor, dtype: torch.dtype) -> Tensor:
     """Return a buffer of states in the dtype of products: the states themselves for float32."""
-    return states if dtype == torch.float32 else torch.empty(states.shape, dtype=dtype)
+    return states if dtype == torch.float32 else torch.empty_like(states, dtype=dtype)
 
 
 def _weight_gradient(gradients: Tensor, items: Tensor) -> Tensor:
@@ -81,13 +81,13 @@ class _EncoderLayer(torch.autograd.Function):
             directions = len(weights) // 2
             steps, rows, _ = projected.shape
             hidden = weights[0].shape[1]
-            projected, lengths = projected.to(dtype).contiguous(), lengths.contiguous()
+            projected, lengths = projected.to(dtype).contiguous(), lengths.long().contiguous()
             recurrent_weights = [weight.to(dtype).contiguous() for weight in weights[:directions]]
             biases = [bias.to(dtype) for bias in weights[directions:]]
-            states = torch.empty(directions, steps + 1, rows, hidden, dtype=torch.float32)
+            states = projected.new_empty(directions, steps + 1, rows, hidden, dtype=torch.float32)
             product_states = _for_products(states, dtype)
-            gates = torch.empty(directions, steps, rows, 4 * hidden, dtype=torch.float32)
-            out = torch.empty(steps, rows, directions * hidden, dtype=torch.float32)
+            gates = projected.new_empty(directions, steps, rows, 4 * hidden, dtype=torch.float32)
+            out = projected.new_empty(steps, rows, directions * hidden, dtype=torch.float32)
             for direction in range(directions):
                 begin, order = _schedule(direction, steps)
                 product_states[direction, begin] = 0
@@ -117,8 +117,8 @@ class _EncoderLayer(torch.autograd.Function):
         hidden = states.shape[3]
         with torch.autocast("cpu", enabled=False):
             grad_out = grad_out.contiguous()
-            grad_input = torch.empty(steps, rows, 3 * directions * hidden, dtype=ctx.dtype)
-            grad_recurrent = torch.empty(directions, steps, rows, 3 * hidden, dtype=ctx.dtype)
+            grad_input = states.new_empty(steps, rows, 3 * directions * hidden, dtype=ctx.dtype)
+            grad_recurrent = states.new_empty(directions, steps, rows, 3 * hidden, dtype=ctx.dtype)
             for direction in range(directions):
                 _, order = _schedule(direction, steps)
                 carry = grad_ends[direction].clone(memory_format=torch.contiguous_format)
@@ -161,19 +161,20 @@ class _Decoder(torch.autograd.Function):
         steps, rows, _ = projected.shape
         hidden, dim, wide = state_weight.shape[1], query_weight.shape[0], values.shape[2]
         projected = projected.to(dtype).contiguous()
-        memory = reads.ExponentialMemory(exps, values.float().contiguous(), v.contiguous(), lengths)
+        values, v = values.float().contiguous(), v.float().contiguous()
+        memory = reads.ExponentialMemory(exps, values, v, lengths)
         weight = torch.cat((state_weight, query_weight)).to(dtype)  # [B; W]
         zeros = state_bias.new_zeros(2 * hidden), state_bias.new_zeros(dim)
         bias = torch.cat((zeros[0], state_bias, zeros[1])).to(dtype)
         product_context_weight = context_weight.to(dtype).contiguous()
-        states = torch.empty(steps + 1, rows, hidden, dtype=torch.float32)
-        contexts = torch.empty(steps + 1, rows, wide, dtype=torch.float32)
+        states = projected.new_empty(steps + 1, rows, hidden, dtype=torch.float32)
+        contexts = projected.new_empty(steps + 1, rows, wide, dtype=torch.float32)
         product_states = _for_products(states, dtype)
         product_contexts = _for_products(contexts, dtype)
         is_rounded = product_states is not states
-        gates = torch.empty(steps, rows, 4 * hidden, dtype=torch.float32)
-        exp_queries = torch.empty(steps, rows, dim, dtype=torch.float32)
-        weights = torch.empty(steps, rows, exps.shape[1], dtype=torch.float32)
+        gates = projected.new_empty(steps, rows, 4 * hidden, dtype=torch.float32)
+        exp_queries = projected.new_empty(steps, rows, dim, dtype=torch.float32)
+        weights = projected.new_empty(steps, rows, exps.shape[1], dtype=torch.float32)
         states[0], contexts[0] = state, context
         product_states[0], product_contexts[0] = state, context
         with torch.autocast("cpu", enabled=False):
@@ -213,14 +214,14 @@ class _Decoder(torch.autograd.Function):
         )
         steps, rows, _ = exp_queries.shape
         hidden, dtype = states.shape[2], product_states.dtype
-        grad_input = torch.empty(steps, rows, 3 * hidden, dtype=dtype)
-        grad_recurrent = torch.empty(steps + 1, rows, weight.shape[0], dtype=dtype)
+        grad_input = states.new_empty(steps, rows, 3 * hidden, dtype=dtype)
+        grad_recurrent = states.new_empty(steps + 1, rows, weight.shape[0], dtype=dtype)
         grad_recurrent[steps, :, : 3 * hidden] = 0
         grad_recurrent[0, :, 3 * hidden :] = 0
         grad_scores = torch.empty_like(weights)
         context_shape = steps, *product_contexts.shape[1:]
-        total_grad_contexts = torch.empty(context_shape, dtype=torch.float32)
-        carry, extra = torch.zeros(rows, hidden, dtype=torch.float32), None
+        total_grad_contexts = states.new_empty(context_shape)
+        carry, extra = states.new_zeros(rows, hidden), None
         with torch.autocast("cpu", enabled=False):
             for t in reversed(range(steps)):
                 reads.read_gradients(

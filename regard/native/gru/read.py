@@ -96,7 +96,7 @@ def read_gradients(
 def memory_gradients(memory: ExponentialMemory, **others: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of keys, values and v from (steps, rows, ...) tensors of all steps."""
     grad_keys, grad_values = torch.zeros_like(memory.keys), torch.zeros_like(memory.values)
-    grad_v = torch.zeros(memory.keys.shape[0], memory.keys.shape[2], dtype=torch.float32)
+    grad_v = memory.keys.new_zeros(memory.keys.shape[0], memory.keys.shape[2])
     targets = {"grad_keys": grad_keys, "grad_values": grad_values, "grad_v": grad_v}
     _run(_memory_gradients(torch.float32), memory, **targets, **others)
     return grad_keys, grad_values, grad_v.sum(0)

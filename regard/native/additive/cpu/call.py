@@ -39,8 +39,8 @@ def forward(
     """
     *rules, exps = others
     dtype = _compute_dtype(query.dtype)
-    out = torch.empty(*query.shape[:3], values.shape[-1], dtype=dtype)
-    lse = torch.empty(query.shape[:3], dtype=dtype)
+    out = query.new_empty(*query.shape[:3], values.shape[-1], dtype=dtype)
+    lse = query.new_empty(query.shape[:3], dtype=dtype)
     threads, parts = _num_threads_and_parts(query, keys, values)
     tasks = forward_steps if is_step(query, keys) else forward_tasks
     _run(tasks(dtype), (query, keys, values, v), exps, rules, (0, parts, threads), (out, lse))
@@ -57,10 +57,10 @@ def backward(grad_out: Tensor, *arguments: Any) -> tuple[Tensor | None, ...]:
     dtype = _compute_dtype(query.dtype)
     batch, heads, _, dim = query.shape
     threads, parts = _num_threads_and_parts(query, keys, values)
-    grad_query = torch.empty(query.shape, dtype=dtype)
-    grad_keys = torch.empty(parts, *keys.shape, dtype=dtype)
-    grad_values = torch.empty(parts if needs[2] else 0, *values.shape, dtype=dtype)
-    grad_v = torch.empty(parts, batch, heads, dim, dtype=dtype)
+    grad_query = query.new_empty(query.shape, dtype=dtype)
+    grad_keys = query.new_empty(parts, *keys.shape, dtype=dtype)
+    grad_values = query.new_empty(parts if needs[2] else 0, *values.shape, dtype=dtype)
+    grad_v = query.new_empty(parts, batch, heads, dim, dtype=dtype)
     grad_bias = _bias_gradient_slots(bias, needs[4], query, threads)
     grad_diagonals = _bias_gradient_slots(diagonals, needs[5], query, threads)
     if needs[4] and bias is not None:
@@ -129,9 +129,9 @@ def _run(
 def _bias_gradient_slots(bias: Tensor | None, need: bool, query: Tensor, threads: int) -> Tensor:
     """Return zeros for the gradient of a bias; one slot per thread if tasks share its numbers."""
     if bias is None or not need:
-        return torch.empty(0, 0, dtype=_compute_dtype(query.dtype))
-    shared = bias.shape[:3] != query.shape[:3]
-    return torch.zeros(threads if shared else 1, bias.numel(), dtype=_compute_dtype(query.dtype))
+        return query.new_empty(0, 0, dtype=_compute_dtype(query.dtype))
+    slots = threads if bias.shape[:3] != query.shape[:3] else 1
+    return query.new_zeros(slots, bias.numel(), dtype=_compute_dtype(query.dtype))
 
 
 def _sum_parts(parts: Tensor) -> Tensor:

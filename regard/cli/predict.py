@@ -203,6 +203,6 @@ class _CocoResults:
     def add(self, number: int, given: Input, answer: Any) -> None:
         image = self._images[given.file or ""] if self._images else number
         for box in answer.json["boxes"]:
-            sides = [round(box[name], 3) for name in ("x", "y", "width", "height")]
+            sides = [box[name] for name in ("x", "y", "width", "height")]
             entry = {"image_id": image, "category_id": self._categories[box["label"]]}
-            self.entries.append(entry | {"bbox": sides, "score": round(box["score"], 5)})
+            self.entries.append(entry | {"bbox": sides, "score": box["score"]})

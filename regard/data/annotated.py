@@ -1,5 +1,6 @@
 """Data sets of images or point clouds with labeled boxes."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.bad_rows import BadRows
-from regard.data.tables import as_text
+from regard.data.tables import as_number, as_text
 from regard.data.text.labels import Labels, normalize_label
 from regard.errors import UserError
 
@@ -26,6 +27,11 @@ class Annotated:
     labels: tuple[str, ...]
     where: str
     """Location of the annotation (file and line), for messages."""
+    areas: tuple[float, ...] = ()
+    """Area of each object as COCO states it, such as that of its mask; empty: that of its box."""
+    crowds: tuple[tuple[str, list[float]], ...] = ()
+    """Label and box of regions of groups of objects (COCO): they are not learned, and detections in
+    them are not evaluated."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,7 @@ def read_annotated(
             loaded.append(load(file))
         if len(loaded) == count:
             continue
-        boxes, labels = [], []
+        boxes, labels, areas, crowds = [], [], [], []
         for where, row in rows:
             found = row.get("boxes", [row] if row else [])
             if not isinstance(found, list) or not all(isinstance(box, dict) for box in found):
@@ -97,10 +103,15 @@ def read_annotated(
                     label = as_text(box.get("label", box.get("class"))).strip()
                     if not label:
                         raise UserError("expected a label, got none")
-                    boxes.append(parse(box, loaded[-1]))
-                    labels.append(normalize_label(label))
+                    numbers, label = [*parse(box, loaded[-1])], normalize_label(label)
+                    if box.get("iscrowd"):
+                        crowds.append((label, numbers))
+                        continue
+                    areas.append(as_number(box.get("area", math.prod(numbers[sides // 2 :]))))
+                    boxes.append(numbers)
+                    labels.append(label)
         array = np.array(boxes, np.float64).reshape(-1, sides)
-        items.append(Annotated(file, array, tuple(labels), first))
+        items.append(Annotated(file, array, tuple(labels), first, tuple(areas), tuple(crowds)))
     if not items:
         raise UserError(f"{path}: names no usable file. {bad_rows.describe()}".strip())
     return items, loaded

@@ -5,6 +5,7 @@ import tarfile
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from regard.data.annotated import Annotated, AnnotatedDataset
@@ -14,6 +15,7 @@ from regard.data.images.box_batches import BoxBatches, resize_and_pad
 from regard.data.images.boxes import read_boxes
 from regard.data.text.labels import Labels
 from regard.errors import UserError
+from tests.helpers import close
 
 CONFIG = BoxesConfig(width=40, height=30)
 HEAD = "file,x,y,width,height,label\n"
@@ -84,12 +86,13 @@ def test_columns_without_a_header_are_in_order(folder):
     assert data.items[0].boxes.tolist() == [[2, 3, 10, 12]]
 
 
-def test_box_is_clipped_and_must_have_an_area(folder):
+def test_box_is_clipped_in_training_and_must_have_an_area(folder):
     rows = "a.png,39,-9,4,10,cat\na.png,-3,29,43,4,cat\n"
-    assert read(folder, "x.csv", HEAD + rows).items[0].boxes.tolist() == [
-        [39, 0, 1, 1],
-        [0, 29, 40, 1],
-    ]
+    data = read(folder, "x.csv", HEAD + rows)
+    assert data.items[0].boxes.tolist() == [[39, -9, 4, 10], [-3, 29, 43, 4]]
+    batches = BoxBatches(data, data.labels, width=40, height=30, rows=1, seed=1)
+    regions = batches.collate(0, (0,)).target.regions[0] * torch.tensor([40.0, 30, 40, 30])
+    close(regions, torch.tensor([[39.5, 0.5, 1, 1], [20, 29.5, 40, 1]]))
     for box in ("5,5,0,4", "5,5,4,-1", "41,5,4,4", "1,2,nan,4"):
         content = f"{CSV}a.png,{box},cat\n"
         with pytest.raises(UserError, match=r"line 5: box .* has no area inside .* 40 x 30 .*skip"):
@@ -125,16 +128,28 @@ def test_bad_annotations_of_coco_are_an_error_or_skipped(folder):
             read(folder, "c.json", content)
         data = read(folder, "c.json", content, on_bad="skip")
         assert (data.items[0].labels, len(data.skipped)) == (("cat",), 1)
-    data = read(folder, "c.json", coco(CAT, DOG | {"iscrowd": 1}))
-    assert (data.items[0].labels, len(data.skipped)) == (("cat",), 1)
+
+
+def test_crowds_and_areas_of_coco_are_for_evaluation(folder):
+    (item, *_) = read(folder, "c.json", coco(CAT | {"area": 7}, DOG | {"iscrowd": 1})).items
+    assert (item.labels, item.areas) == (("cat",), (7.0,))
+    assert item.crowds == (("dog", DOG["bbox"]),)
 
 
 def test_resize_and_pad_keeps_the_aspect_ratio():
     wide = Image.new("RGB", (80, 20), (255, 0, 0))
     array, frame = resize_and_pad(wide, 40, 30)
-    assert (array.shape, frame) == ((30, 40, 3), (0.5, 80, 20))
+    assert (array.shape, frame.scale.tolist(), frame[1:]) == ((30, 40, 3), [0.5] * 4, (80, 20))
     assert (array[:10, :, 0] == 255).all()
     assert (array[10:] == 128).all()
+
+
+@pytest.mark.parametrize("size", [(3775, 1571), (2000, 61), (500, 20), (61, 2000), (40, 31)])
+def test_boxes_are_scaled_as_the_pixels_of_an_image_whose_sides_are_rounded(size):
+    array, frame = resize_and_pad(Image.new("RGB", size, (255, 0, 0)), 64, 48)
+    is_image = array[..., 1] == 0
+    end = np.array([is_image.any(0).sum(), is_image.any(1).sum()])
+    np.testing.assert_allclose(frame.scale * [*size, *size], [*end, *end])
 
 
 def test_boxes_refer_to_the_upright_image(folder):
@@ -205,7 +220,7 @@ def test_each_image_is_opened_once():
     batches = spot_batches(
         AnnotatedDataset(data.items, lambda i: opened.append(i) or data.load(i), "spots")
     )
-    assert batches.frame(0).scale == 1
+    assert batches.frame(0).scale.tolist() == [1] * 4
     batches.collate(0, (0,))
     batches.collate(1, (0,))
     assert opened == [0]

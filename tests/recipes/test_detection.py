@@ -6,6 +6,7 @@ import pytest
 from regard.data.sound.events import SoundEvent
 from regard.recipes.metrics.detection import (
     Detections,
+    Truth,
     average_precision,
     box_iou,
 )
@@ -22,14 +23,15 @@ def detections(*rows, sides=4):
 
 
 def truth(*rows, sides=4):
-    """Return the annotated boxes (class, box) of an image or a cloud, and their classes."""
+    """Return the annotated boxes (class, box) of an image or a cloud."""
     classes, boxes = zip(*rows, strict=True) if rows else ((), ())
-    return np.array(boxes, np.float64).reshape(-1, sides), np.array(classes, np.int64)
+    numbers = np.array(boxes, np.float64).reshape(-1, sides)
+    areas = numbers[:, sides // 2 :].prod(1)
+    return Truth(numbers, np.array(classes, np.int64), areas, np.zeros(len(rows), np.bool_))
 
 
 def score(answers, truths, threshold=0.5):
-    boxes, classes = zip(*truths, strict=True)
-    return average_precision(answers, boxes, classes, NAMES, threshold=threshold)
+    return average_precision(answers, truths, NAMES, threshold=threshold)
 
 
 def test_perfect_boxes_have_the_highest_score():
@@ -97,6 +99,17 @@ def test_precision_and_recall_of_a_class_at_a_threshold_by_hand():
     lower = score(answers, truths, 0.1)["classes"]["cat"]
     assert (lower["precision"], lower["recall"]) == (pytest.approx(200 / 3), 100)
     assert score(answers, truths, 0.85)["classes"]["cat"]["precision"] == 100
+
+
+def test_detections_in_a_crowd_of_their_class_are_no_errors():
+    (boxes, classes, areas, _) = truth((0, (0, 0, 10, 10)), (0, (50, 50, 60, 60)))
+    truths = [Truth(boxes, classes, areas, np.array([False, True]))]
+    inside = ((0.9, 0, (0, 0, 10, 10)), (0.8, 0, (50, 50, 9, 9)), (0.7, 0, (45, 50, 10, 9)))
+    row = score([detections(*inside)], truths)["classes"]["cat"]
+    assert (row["precision"], row["recall"], row["examples"]) == (100, 100, 1)
+    others = (*inside, (0.6, 0, (44, 50, 10, 9)), (0.6, 1, (50, 50, 9, 9)))
+    rows = score([detections(*others)], truths)["classes"]
+    assert (rows["cat"]["precision"], rows["dog"]["precision"]) == (50, 0)
 
 
 def test_box_takes_the_free_one_of_the_largest_overlap():

@@ -1,6 +1,8 @@
 """Runs of set prediction, from files to answers: boxes in images, events in sound."""
 
+import contextlib
 import csv
+import io
 import json
 import re
 from dataclasses import replace
@@ -10,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
 from scipy.io import wavfile
 
 from regard.data.sound.events import SoundEvent
@@ -21,6 +25,7 @@ from regard.look.maps import GRADIENT
 from regard.models.writers.sets import SetPredictions
 from regard.recipes.events.recipe import EventPrediction
 from regard.recipes.load import load
+from regard.recipes.metrics.detection import Detections, Truth, average_precision
 from tests.recipes.capture_checks import (
     answer_log_probs,
     check_capture,
@@ -32,6 +37,8 @@ from tests.recipes.capture_checks import (
 from tests.recipes.commands import command, failure, printed, printed_json, report
 
 _BEST = SetPredictions.best
+_OTHER = ("ar1", "ar10")
+"""Scores of COCO that are not reported."""
 SMALL = (
     "--model.nms-threshold 0.3 --model.core.width 24 --model.core.layers 1 --model.core.heads 2 "
     "--model.core.feedforward 32 --model.dropout 0 --train.warmup 10 --train.validate-every 100 "
@@ -196,13 +203,95 @@ def test_results_have_the_ids_of_a_coco_file(boxes, capsys, tmp_path):
     numbers = {"red": 5, "green": 9}
     assert [row["category_id"] for row in results] == [numbers[box.label] for box in found]
     for row, box in zip(results, found, strict=True):
-        assert row["bbox"] == pytest.approx(box[2:], abs=1e-3)
+        assert row["bbox"] == [*box[2:]]
     words = ("predict", boxes / "run", tmp_path / "a.png", "--coco", "--threshold", "1")
     assert json.loads(printed(capsys, *words)) == []
     content["categories"] = [{"id": 5, "name": "red"}]
     file.write_text(json.dumps(content))
     message = failure(capsys, "predict", boxes / "run", file, "--coco")
     assert "has no category 'green'" in message
+
+
+def coco_scores(content: dict, results: list[dict]) -> dict[str, float]:
+    """Return the scores of pycocotools in percent, without those of sizes that do not occur."""
+    truth = COCO()
+    truth.dataset = content
+    with contextlib.redirect_stdout(io.StringIO()):
+        truth.createIndex()
+        evaluation = COCOeval(truth, truth.loadRes(results), "bbox")
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+    sizes = ("small", "medium", "large")
+    names = ["ap", "ap50", "ap75", *(f"ap_{size}" for size in sizes)]
+    names += ["ar1", "ar10", "ar", *(f"ar_{size}" for size in sizes)]
+    scores = dict(zip(names, (100 * evaluation.stats).tolist(), strict=True))
+    return {name: score for name, score in scores.items() if score >= 0 and name not in _OTHER}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_scores_are_those_of_coco_with_crowds_areas_and_many_detections(seed):
+    draw, names = np.random.default_rng(seed), ("a", "b")
+    truths, detections, annotations, results = [], [], [], []
+    for image in range(1, 4):
+        count = int(draw.integers(0, 40))
+        boxes = np.hstack((draw.uniform(0, 400, (count, 2)), draw.uniform(5, 150, (count, 2))))
+        truth = Truth(
+            boxes, draw.integers(0, 2, count), draw.uniform(9, 2e4, count), draw.random(count) < 0.2
+        )
+        truths.append(truth)
+        for box, kind, area, is_crowd in zip(*truth, strict=True):
+            entry = {"id": len(annotations) + 1, "image_id": image, "category_id": int(kind)}
+            entry |= {"bbox": box.tolist(), "area": area, "iscrowd": int(is_crowd)}
+            annotations.append(entry)
+        near = np.vstack([boxes + draw.normal(0, spread, boxes.shape) for spread in (1, 3, 9)])
+        far = np.hstack((draw.uniform(0, 400, (220, 2)), draw.uniform(5, 90, (220, 2))))
+        found = np.vstack((near, far))
+        scores = np.sort(draw.uniform(0, 1, len(found)))[::-1]
+        kinds = np.append(np.tile(truth.classes, 3), draw.integers(0, 2, 220))
+        order = draw.permutation(len(found))
+        detections.append(Detections(scores, kinds[order], found[order]))
+        for score, kind, box in zip(*detections[-1][:3], strict=True):
+            entry = {"image_id": image, "category_id": int(kind), "bbox": box.tolist()}
+            results.append(entry | {"score": float(score)})
+    content = {
+        "images": [{"id": image} for image in range(1, 4)],
+        "categories": [{"id": number, "name": name} for number, name in enumerate(names)],
+        "annotations": annotations,
+    }
+    scores = average_precision(detections, truths, names, threshold=0.5)
+    expected = coco_scores(content, results)
+    assert {name: scores[name] for name in expected} == pytest.approx(expected, abs=1e-6)
+    assert expected["ap"] > 1
+    assert set(scores) == {*expected, "classes"}
+
+
+def test_evaluation_equals_that_of_coco_on_written_results(boxes, capsys, tmp_path):
+    # Images of other sides, whose scaled sides are rounded; areas of masks, a crowd in some, and
+    # boxes beyond the image.
+    draw = np.random.default_rng(5)
+    images, annotations = [], []
+    for number in range(24):
+        image, rows = picture(draw)
+        wide, high = int(draw.integers(20, 90)), int(draw.integers(9, 60))
+        image.resize((wide, high), Image.Resampling.BILINEAR).save(tmp_path / f"{number}.png")
+        images.append({"id": 100 - number, "file_name": f"{number}.png"})
+        for x, y, width, height, label in rows:
+            box = [x * wide / 32, y * high / 24, width * wide / 32, height * high / 24]
+            box[2 + number % 2] += 3.3 * (number % 5 == 0)
+            entry = {"id": len(annotations) + 1, "image_id": 100 - number, "bbox": box}
+            entry |= {"category_id": 5 if label == "red" else 9, "iscrowd": int(number % 6 == 1)}
+            annotations.append(entry | {"area": float(draw.choice([box[2] * box[3], 1500.0]))})
+    content = {"images": images, "annotations": annotations}
+    content["categories"] = [{"id": 5, "name": "red"}, {"id": 9, "name": "green"}]
+    file, out = tmp_path / "test.json", tmp_path / "results.json"
+    file.write_text(json.dumps(content))
+    command("predict", boxes / "run", file, "--coco", "--out", out)
+    expected = coco_scores(content, json.loads(out.read_text()))
+    assert {"ap_small", "ap_medium"} < set(expected)
+    assert expected["ap"] > 10
+    scores = printed_json(capsys, "evaluate", boxes / "run", "--data.test", file)
+    assert {name: scores[name] for name in expected} == pytest.approx(expected, abs=1e-6)
 
 
 def test_boxes_name_the_queries_that_predicted_them(boxes):

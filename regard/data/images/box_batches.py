@@ -26,19 +26,27 @@ _MIN_VISIBLE = 1 / 3
 
 
 class Frame(NamedTuple):
-    """Size of an image in pixels, and the factor that scales it to the input size."""
+    """Size of an image in pixels, and the factors that scale its boxes to the input."""
 
-    scale: float
+    scale: NDArray[np.float64]
+    """Factors of x, y, width and height."""
     width: int
     height: int
 
 
+def fit_size(size: tuple[int, int], width: int, height: int) -> tuple[int, int]:
+    """Return the size in pixels at which an image of a size fits into (width, height)."""
+    fit = min(width / size[0], height / size[1])
+    return max(1, round(size[0] * fit)), max(1, round(size[1] * fit))
+
+
 def resize_and_pad(image: Image.Image, width: int, height: int) -> tuple[NDArray[np.uint8], Frame]:
     """Scale an image to fit into (height, width, 3), and pad it with gray."""
-    scale = min(width / image.width, height / image.height)
-    size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
+    size = fit_size(image.size, width, height)
     array = np.full((height, width, 3), _GRAY, np.uint8)
     array[: size[1], : size[0]] = np.asarray(image.resize(size, Image.Resampling.BILINEAR))
+    # Sides are rounded, so the factors of the axes differ a little.
+    scale = np.array([size[0] / image.width, size[1] / image.height] * 2)
     return array, Frame(scale, image.width, image.height)
 
 
@@ -81,7 +89,10 @@ class BoxBatches(BatchesByCount):
         sides = np.array([self.width, self.height])
         for i in indices:
             image, frame = self._load(i)
-            boxes, labels = self.data.items[i].boxes * frame.scale, self.classes[i]
+            boxes, labels = self.data.items[i].boxes, self.classes[i]
+            first = boxes[:, :2].clip(min=0)
+            last = (boxes[:, :2] + boxes[:, 2:]).clip(max=[frame.width, frame.height])
+            boxes = np.concatenate((first, last - first), -1) * frame.scale
             if self.augment:
                 draw = generator(self.seed, epoch, i)
                 image, boxes, labels = _augment(image, boxes, labels, draw)

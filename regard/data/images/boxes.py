@@ -1,7 +1,6 @@
 """Data sets of images with boxes; docs/recipes/boxes.md describes the files.
 
-Boxes are x, y, width, height in pixels from the top left corner of the upright image. They are
-clipped to the image.
+Boxes are x, y, width, height in pixels from the top left corner of the upright image.
 """
 
 from collections.abc import Mapping
@@ -49,7 +48,7 @@ def read_boxes(
 
 
 def _parse(row: Mapping[str, Any], size: tuple[int, int]) -> list[float]:
-    """Return a box clipped to an image of this size. Raises UserError if it has no area."""
+    """Return a box. Raises UserError if it has no area inside an image of this size."""
     corners = next((names for names in _CORNERS if names[0] in row), None)
     try:
         if corners is None:
@@ -61,10 +60,9 @@ def _parse(row: Mapping[str, Any], size: tuple[int, int]) -> list[float]:
     except (KeyError, TypeError, ValueError) as error:
         problem = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise UserError(f"expected {', '.join(_SIDES)} in numbers: {problem}") from error
-    left, top = max(x, 0.0), max(y, 0.0)
-    right, bottom = min(x + width, float(size[0])), min(y + height, float(size[1]))
-    sides = (width, height, right - left, bottom - top)
-    if not all(side >= _MIN_SIDE for side in sides):  # also nan
+    wide = min(x + width, float(size[0])) - max(x, 0.0)
+    high = min(y + height, float(size[1])) - max(y, 0.0)
+    if not all(side >= _MIN_SIDE for side in (width, height, wide, high)):  # also nan
         image = f"the image of {size[0]} x {size[1]} pixels"
         raise UserError(f"box [{x:g}, {y:g}, {width:g}, {height:g}] has no area inside {image}")
-    return [left, top, right - left, bottom - top]
+    return [x, y, width, height]

@@ -1,10 +1,9 @@
 """Annotations in COCO's JSON format, indexed by faster-coco-eval.
 
     {"images": [{"id", "file_name"}], "categories": [{"id", "name"}],
-     "annotations": [{"id", "image_id", "category_id", "bbox": [x, y, width, height], "iscrowd"}]}
+     "annotations": [{"id", "image_id", "category_id", "bbox": [x, y, width, height], "area",
+                      "iscrowd"}]}
     {"images": [{"id", "file_name"}], "annotations": [{"id", "image_id", "caption"}]}
-
-An annotation with iscrowd = 1 covers a group of objects: it is left out and counted.
 
 Source: T.-Y. Lin et al., "Microsoft COCO: Common Objects in Context", ECCV 2014 (the format).
 """
@@ -38,21 +37,18 @@ def read_coco(path: Path) -> Any:
 
 
 def read_coco_boxes(path: Path, bad_rows: BadRows) -> dict[str, list[tuple[str, dict[str, Any]]]]:
-    """Return the rows of each image file, as `read_rows_of_files`: `bbox` and `label`."""
+    """Return the annotations of each image file with a `label`, as `read_rows_of_files`."""
     coco = read_coco(path)
     images: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for key, image in coco.imgs.items():
         rows: list[tuple[str, dict[str, Any]]] = [(f"{path}, image {key}", {})]
         for annotation in coco.imgToAnns[key]:
             where = f"{path}, annotation {annotation['id']}"
-            if annotation.get("iscrowd"):
-                bad_rows.skipped.append(f"{where}: covers a group of objects (iscrowd).")
-                continue
             with bad_rows.catch():
                 category = coco.cats.get(annotation.get("category_id"))
                 if category is None or "bbox" not in annotation:
                     raise UserError(f"{where}: expected bbox and the id of a category.")
-                rows.append((where, {"bbox": annotation["bbox"], "label": category["name"]}))
+                rows.append((where, annotation | {"label": category["name"]}))
         images[image["file_name"]] = rows
     return images
 

@@ -12,6 +12,7 @@ from matplotlib.patches import Rectangle
 from mpl_toolkits.axes_grid1 import make_axes_locatable
 from numpy.typing import NDArray
 
+from regard.data.images.box_batches import fit_size
 from regard.look.figures.canvas import add_axes, open_figure, weight_colors
 from regard.look.figures.labels import readable, width_em
 from regard.look.figures.request import FigureRequest, picture_of, weights_of
@@ -31,8 +32,9 @@ def plot_boxes(figure: Figure, image: Image, *, title: str) -> None:
     """
     pixels = image.pixels if image.original is None else image.original
     height, width = pixels.shape[:2]
-    sides = np.array(image.pixels.shape[1::-1])
-    sides = sides * (np.array((width, height)) / sides).max()  # the larger side fits exactly
+    input_height, input_width = image.pixels.shape[:2]
+    size = fit_size((width, height), input_width, input_height)
+    sides = np.array((input_width, input_height)) * (width, height) / size
     colors = _label_colors(image.labels, [box.label for box in image.boxes])
     axes = add_axes(figure, (6.0, 6.0 * height / width), title)
     shown = pixels if pixels.ndim == 3 else np.repeat(pixels[..., None], 3, 2)

@@ -27,7 +27,7 @@ from regard.recipes.base.recipe import (
     note_skipped,
 )
 from regard.recipes.base.scoring import device_of, set_log_prob
-from regard.recipes.metrics.detection import Detections, average_precision
+from regard.recipes.metrics.detection import Detections, Truth, average_precision
 from regard.system.progress import track
 from regard.trace import Trace
 
@@ -118,10 +118,22 @@ class DetectionRecipe(FileRecipe[ConfigT]):
             source = batches.collate(0, rows).source
             for found in self.detect(inference.model, source, frames):
                 detections.append(found._replace(boxes=self.to_corners(found.boxes)))
-        boxes = [self.to_corners(item.boxes) for item in batches.data.items]
+        pairs = zip(batches.data.items, batches.classes, strict=True)
+        truths = [self.truth(item, classes) for item, classes in pairs]
         threshold = self.settings.threshold
-        scores = average_precision(detections, boxes, batches.classes, names, threshold=threshold)
+        scores = average_precision(detections, truths, names, threshold=threshold)
         return scores | {"signature": f"{self.signature}, classes {', '.join(names)}"}
+
+    def truth(self, item: Annotated, classes: NDArray[np.int64]) -> Truth:
+        """Return the annotations of an image or a cloud, with the classes of its objects."""
+        names, boxes = self.labels.names, self.to_corners(item.boxes)
+        areas = item.areas or boxes[:, boxes.shape[1] // 2 :].prod(1)
+        # Crowds of other classes matter to no detection.
+        crowds = [(names.index(label), box) for label, box in item.crowds if label in names]
+        is_crowd = np.arange(len(boxes) + len(crowds)) >= len(boxes)
+        for c, box in crowds:
+            boxes, classes = np.vstack((boxes, box)), np.append(classes, c)
+        return Truth(boxes, classes, np.append(areas, np.zeros(len(crowds))), is_crowd)
 
     def to_corners(self, boxes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return boxes of the data by first corner and sizes."""

@@ -85,15 +85,15 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
 
     @property
     def signature(self) -> str:
-        metric = "COCO AP, at most 100 boxes per image; precision, recall and F1 at IoU 0.5"
-        return f"{metric}, input size {self.config.data.width} x {self.config.data.height}"
+        limits = "at most 100 boxes of a class per image; precision, recall and F1 at IoU 0.5"
+        return f"COCO AP, {limits}, input size {self.config.data.width} x {self.config.data.height}"
 
     def source(self, arrays: Sequence[NDArray[np.uint8]]) -> Tensor:
         return torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2).float() / 255
 
     def to_boxes(self, regions: Tensor, frames: Sequence[Frame]) -> NDArray[np.float64]:
-        sides = torch.tensor([self.config.data.width, self.config.data.height] * 2)
-        places = (regions * sides).double().numpy()
+        sides = np.array([self.config.data.width, self.config.data.height] * 2, np.float32)
+        places = (regions.numpy() * sides).astype(np.float64)
         middles, halves = places[..., :2], places[..., 2:] / 2
         corners = np.concatenate((middles - halves, middles + halves), -1)
         boxes = []

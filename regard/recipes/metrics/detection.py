@@ -1,14 +1,16 @@
 """Average precision of detected boxes in images (COCO) and in point clouds.
 
     AP    mean over classes and IoU 0.50, 0.55 .. 0.95 of the area under precision over recall
-    AP50  the same at IoU 0.50; AP75 at 0.75; AP25 at 0.25; of at most 100 boxes per image or cloud
+    AP50  the same at IoU 0.50; AP75 at 0.75; AP25 at 0.25; of at most 100 boxes of a class in an
+          image or cloud
     AR    mean over classes and IoU 0.50, 0.55 .. 0.95 of the recall of these boxes
     IoU   area or volume of the intersection over that of the union
 
 In AP, precision is the largest at any higher recall, and is averaged over the recalls 0, 0.01 .. 1.
 Precision, recall and F1 of a class are those of the boxes with a score of at least a threshold,
 which count as correct if they match a box of their class: one after the other, highest score first,
-each with the free box of the largest IoU, if that is at least 0.5 (in clouds 0.25).
+each with the free box of the largest IoU, if that is at least 0.5 (in clouds 0.25). A crowd is a
+region of a group of objects; a detection of its class of which half lies in it is not an error.
 
 Source: T.-Y. Lin et al., "Microsoft COCO: Common Objects in Context", ECCV 2014, computed by
 faster-coco-eval; in three dimensions AP25 and AP50 as in misra2021.
@@ -17,7 +19,6 @@ faster-coco-eval; in three dimensions AP25 and AP50 as in misra2021.
 import contextlib
 import io
 from collections.abc import Sequence
-from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,10 +45,19 @@ class Detections(NamedTuple):
     """Index of the decoder query that predicted each box."""
 
 
+class Truth(NamedTuple):
+    """Annotated boxes of an image or a cloud, in the form of `Detections.boxes`."""
+
+    boxes: NDArray[np.float64]
+    classes: NDArray[np.int64]
+    areas: NDArray[np.float64]
+    """Areas by which objects are small, medium or large."""
+    is_crowd: NDArray[np.bool_]
+
+
 def average_precision(
     detections: Sequence[Detections],
-    boxes: Sequence[NDArray[np.float64]],
-    classes: Sequence[NDArray[np.int64]],
+    truths: Sequence[Truth],
     names: Sequence[str],
     *,
     threshold: float,
@@ -57,49 +67,58 @@ def average_precision(
     Of images: AP, AP50, AP75 and AR, and AP and AR of small, medium and large boxes (areas up to
     32^2 pixels, up to 96^2 and above), if the images have such boxes. Of clouds: AP25 and AP50.
 
-    boxes:     in the form of `Detections.boxes`, for each image or cloud.
     threshold: lowest score of the boxes whose precision, recall and F1 are computed.
     """
     is_cloud = detections[0].boxes.shape[1] == 6
     evaluate = _CloudEvaluation if is_cloud else COCOeval_faster
-    precision, recall = _curves(evaluate, detections, boxes, classes, names)
+    precision, recall = _curves(evaluate, detections, truths, names)
     scores: dict[str, Any] = {}
     if is_cloud:
         scores |= {"ap25": _mean(precision[0, ..., 0]), "ap50": _mean(precision[1, ..., 0])}
     else:
         scores |= {"ap": _mean(precision[..., 0]), "ap50": _mean(precision[0, ..., 0])}
         scores |= {"ap75": _mean(precision[5, ..., 0]), "ar": _mean(recall[..., 0])}
-        areas = np.concatenate([np.zeros(0), *(rows[:, 2:].prod(1) for rows in boxes)])
+        areas = np.concatenate([truth.areas[~truth.is_crowd] for truth in truths])
         for metric, curve in (("ap", precision), ("ar", recall)):
             for i, size in enumerate(_SIZES, start=1):
                 if ((areas >= _AREAS[i - 1]) & (areas <= _AREAS[i])).any():
                     scores[f"{metric}_{size}"] = _mean(curve[..., i])
     iou = _CLOUD_IOU[0] if is_cloud else 0.5
     hits, found = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
-    for image, own_boxes, own_classes in zip(detections, boxes, classes, strict=True):
+    for image, truth in zip(detections, truths, strict=True):
         kept = image.scores >= threshold
-        if not kept.any():
-            continue
-        overlaps = box_iou(image.boxes[kept], own_boxes.reshape(-1, image.boxes.shape[1]))
-        overlaps[image.classes[kept][:, None] != own_classes[None, :]] = 0
-        for c, row in zip(image.classes[kept], overlaps, strict=True):
-            found[c] += 1
+        kinds, boxes = image.classes[kept], image.boxes[kept]
+        is_same = kinds[:, None] == truth.classes
+        overlaps = np.where(is_same & ~truth.is_crowd, box_iou(boxes, truth.boxes), 0)
+        half = boxes[:, boxes.shape[1] // 2 :].prod(1)[:, None] / 2
+        is_inside = (intersections(boxes, truth.boxes) >= half) & (half > 0)
+        is_ignored = (is_same & truth.is_crowd & is_inside).any(1)
+        for c, row, ignores in zip(kinds, overlaps, is_ignored, strict=True):
             if row.size and row.max() >= iou:
                 hits[c] += 1
                 overlaps[:, row.argmax()] = 0
-    present = np.bincount(np.concatenate([*classes, np.zeros(0, np.int64)]), minlength=len(names))
+            elif ignores:
+                continue
+            found[c] += 1
+    classes = np.concatenate([truth.classes[~truth.is_crowd] for truth in truths])
+    present = np.bincount(classes, minlength=len(names))
     rows = count_scores(names, hits.tolist(), found.tolist(), present.tolist())
     for c, name in enumerate(names):
         rows[name] = {"ap25" if is_cloud else "ap50": _mean(precision[0, :, c, 0])} | rows[name]
     return scores | {"classes": rows}
 
 
-def box_iou(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the IoU (a, b) of boxes (a, 2 axes) and (b, 2 axes), by first corner and sizes."""
+def intersections(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the area or volume (a, b) that boxes (a, 2 axes) and (b, 2 axes) have in common."""
     axes = a.shape[1] // 2
     first = np.maximum(a[:, None, :axes], b[None, :, :axes])
     last = np.minimum(a[:, None, :axes] + a[:, None, axes:], b[None, :, :axes] + b[None, :, axes:])
-    both = (last - first).clip(min=0).prod(-1)
+    return (last - first).clip(min=0).prod(-1)
+
+
+def box_iou(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the IoU (a, b) of boxes (a, 2 axes) and (b, 2 axes), by first corner and sizes."""
+    axes, both = a.shape[1] // 2, intersections(a, b)
     either = a[:, None, axes:].prod(-1) + b[None, :, axes:].prod(-1) - both
     return both / np.maximum(either, np.finfo(np.float64).tiny)
 
@@ -125,8 +144,7 @@ class _CloudEvaluation(COCOeval_faster):
 def _curves(
     evaluate: type[Any],
     detections: Sequence[Detections],
-    boxes: Sequence[NDArray[np.float64]],
-    classes: Sequence[NDArray[np.int64]],
+    truths: Sequence[Truth],
     names: Sequence[str],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return precision (IoU, recall, class, size), recall (IoU, class, size); -1 without a box.
@@ -135,20 +153,18 @@ def _curves(
     """
     annotations: list[dict[str, Any]] = []
     answers: list[dict[str, Any]] = []
-    for i, (rows, kinds) in enumerate(zip(boxes, classes, strict=True), start=1):
-        for box, c in zip(rows, kinds, strict=True):
-            area = float(box[len(box) // 2 :].prod())
+    for i, truth in enumerate(truths, start=1):
+        for box, c, area, is_crowd in zip(*truth, strict=True):
             one = {"id": len(annotations) + 1, "image_id": i, "category_id": int(c) + 1}
-            annotations.append(one | {"area": area, "iscrowd": 0} | _entry(box))
+            annotations.append(one | {"area": float(area), "iscrowd": int(is_crowd)} | _entry(box))
     for i, image in enumerate(detections, start=1):
-        found = zip(image.scores, image.classes, image.boxes, strict=True)
-        for score, c, box in islice(found, _MAX_BOXES):
+        for score, c, box in zip(image.scores, image.classes, image.boxes, strict=True):
             one = {"image_id": i, "category_id": int(c) + 1, "score": float(score)}
             answers.append(one | _entry(box))
     if not answers or not annotations:
         return np.zeros((10, 1, len(names), 4)), np.zeros((10, len(names), 4))
     truth = {
-        "images": [{"id": i + 1} for i in range(len(boxes))],
+        "images": [{"id": i + 1} for i in range(len(truths))],
         "categories": [{"id": c + 1, "name": name} for c, name in enumerate(names)],
         "annotations": annotations,
     }
@@ -158,7 +174,7 @@ def _curves(
         evaluation.evaluate()
         evaluation.accumulate()
     curves = evaluation.eval
-    return curves["precision"][..., -1], curves["recall"][..., -1]  # at most 100 boxes
+    return curves["precision"][..., -1], curves["recall"][..., -1]  # at most 100 boxes of a class
 
 
 def _entry(box: NDArray[np.float64]) -> dict[str, list[float]]:

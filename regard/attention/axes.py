@@ -96,6 +96,12 @@ def widen(tensor: Tensor) -> Tensor:
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
+def check_strided(name: str, tensor: Tensor) -> None:
+    """Raise TypeError for a nested or sparse tensor."""
+    if tensor.is_nested or tensor.layout != torch.strided:
+        raise TypeError(f"{name} must be neither nested nor sparse; regard.Padded has lengths")
+
+
 def check_part(name: str, part: Any, base: type[Any]) -> None:
     """Raise TypeError unless a part of a read is an object of its base class."""
     if not isinstance(part, base):

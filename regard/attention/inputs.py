@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.attention.axes import align, broadcast_leading, check_part, widen
+from regard.attention.axes import align, broadcast_leading, check_part, check_strided, widen
 from regard.attention.biases import Bias, TensorBias
 from regard.attention.choices import Choice
 from regard.attention.masks import Interval, Mask, intersect, materialize_mask, split_interval
@@ -230,24 +230,30 @@ def prepare_inputs(
         kernel_cache = None
     num_queries, dim = mapped.shape[-2:]
     form = score.form(dim)
-    _check_score(score, form, mapped, keys)
     choice.check(leading, num_queries)
     positions = (
         Positions(num_queries, keys.shape[-2], query.device)
         if cache is None
         else cache.positions(num_queries)
     )
+    _check_score(score, form, mapped, keys, positions)
     return AttentionInputs(
         mapped, keys, values, score, form, choice, mask, bias, positions, query, kernel_cache
     )
 
 
-def _check_score(score: Score, form: Form | None, query: Tensor, keys: Tensor) -> None:
+def _check_score(
+    score: Score, form: Form | None, query: Tensor, keys: Tensor, positions: Positions
+) -> None:
     """Raise ValueError or TypeError unless the score fits the mapped queries and keys."""
     name = type(score).__name__
     if score.num_heads is not None and query.shape[:-2][-1:] != (score.num_heads,):
         heads = f"its {score.num_heads} heads, got leading axes {tuple(query.shape[:-2])}"
         raise ValueError(f"the last leading axis of a read by {name} must be {heads}")
+    if score.needs_all_keys and positions.key_positions is not None:
+        raise ValueError(
+            f"keys of {name} must be in their order from position 0 on, as those of a Memory"
+        )
     if form is not None and query.shape[-1] != keys.shape[-1]:
         sizes = f"{query.shape[-1]} and {keys.shape[-1]}"
         sizes = f"{sizes}; General, Additive and Concat support others"
@@ -271,6 +277,8 @@ def _check_tensors(query: Tensor, keys: Tensor, values: Tensor) -> None:
     ):
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
+        if tensor.is_nested or tensor.layout != torch.strided:
+            check_strided(name, tensor)
         if tensor.dim() < 2:
             raise ValueError(f"{name} must be (..., {axes}), got shape {tuple(tensor.shape)}")
         if not tensor.is_floating_point():

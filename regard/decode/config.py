@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 
 from regard.settings.declare import settings
-from regard.settings.ranges import Count, Length, Range, SamplingSeed
+from regard.settings.ranges import Count, Length, Range, Seed
 
 _LEAST_TEMPERATURE = 0.001
 """Dividing logits by a smaller temperature overflows float32."""
@@ -50,7 +50,7 @@ class SamplingConfig:
     """Sample from the k most likely tokens only; from all if not given."""
     top_p: Annotated[float, Range(1e-6, 1)] = 1.0
     """Sample from the smallest set of most likely tokens with this total probability."""
-    seed: SamplingSeed = 1
+    seed: Seed = 1
     """Seed of sampling: another number gives another output."""
 
     def __post_init__(self) -> None:

@@ -64,9 +64,9 @@ def filter_logits(
     probs = logits.softmax(-1)
     if config.top_p < 1:
         ordered, order = probs.sort(-1, descending=True)
-        # A token stays while those before it sum to less than p, so the most likely token always
-        # stays.
-        removed = ordered.cumsum(-1) - ordered >= config.top_p
+        # A token stays while those before it sum to less than p (up to the rounding of the sums),
+        # so the most likely token always stays.
+        removed = ordered.cumsum(-1) - ordered >= config.top_p * (1 - 1e-6)
         probs = probs.masked_fill(torch.zeros_like(removed).scatter(1, order, removed), 0.0)
         probs = probs / probs.sum(-1, keepdim=True)
     return probs

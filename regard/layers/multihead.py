@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.axes import check_integer
+from regard.attention.axes import check_integer, check_strided
 from regard.attention.biases import Bias
 from regard.attention.choices import Choice, Soft
 from regard.attention.kernels import reference
@@ -117,11 +117,6 @@ class MultiHead(nn.Module):
         if head_key_dim != head_dim and score.needs_equal_sizes:
             names = f"head_dim={head_dim} with the score {type(score).__name__}, got {head_key_dim}"
             raise ValueError(f"head_key_dim must be {names}")
-        if positions is not None and not (positions.rotates and score.is_rotation_invariant):
-            names = f"{type(positions).__name__} and {type(score).__name__}"
-            raise ValueError(
-                f"positions must rotate, and score be invariant to rotations, got {names}"
-            )
         self.query = Linear(query_dim, num_heads * head_dim, bias=projection_bias)
         self.key = Linear(source_dim, key_heads * head_key_dim, bias=projection_bias)
         self.value = Linear(value_dim, key_heads * head_value_dim, bias=projection_bias)
@@ -129,6 +124,8 @@ class MultiHead(nn.Module):
         if output_projection:
             self.output = Linear(heads_dim, output_dim, bias=projection_bias)
         self.read, self.positions = read, positions
+        if positions is not None:
+            self._check_rotation(positions)
 
     def memory(
         self,
@@ -148,9 +145,12 @@ class MultiHead(nn.Module):
         values: Float[Tensor, "batch new value_dim"] | None = None,
     ) -> Past:
         """Append the keys and values of new items to the memory (key-value cache of a decoder)."""
-        start = 0
-        if self.positions is not None and isinstance(memory, KeyValueCache):
-            start = memory.length
+        start, score = 0, self.read.score
+        if isinstance(memory, KeyValueCache):
+            if memory.mapped_by is not score:
+                memory = memory.map_keys_with(score)  # as the new keys are
+            if self.positions is not None:
+                start = memory.length
         new = self._memory(*self._project(source, values), None, start=start)
         return memory.extend(new.keys, new.values)
 
@@ -172,6 +172,7 @@ class MultiHead(nn.Module):
                 projections fused.
         Raises: ValueError if memory_mask is given with keys and values.
         """
+        check_strided("query", query)
         if isinstance(memory, Tensor):
             memory, memory_mask = self.memory(memory, memory_mask), None
         if memory is not None:
@@ -213,6 +214,7 @@ class MultiHead(nn.Module):
         return LinearForm(torch.eye(size, dtype=weight.dtype, device=weight.device), None)
 
     def _project(self, source: Tensor, values: Tensor | None) -> tuple[Tensor, Tensor]:
+        check_strided("source", source)
         if values is None:
             key, value = fused_linear(source, self.key, self.value)
             return key, value
@@ -223,9 +225,18 @@ class MultiHead(nn.Module):
     ) -> Memory:
         keys = _split_heads(key, self.key_heads)
         if self.positions is not None:
+            self._check_rotation(self.positions)
             keys = self.positions.rotate(keys, start)
         score = self.read.score
         return Memory(score.map_keys(keys), _split_heads(value, self.key_heads), mask, score)
+
+    def _check_rotation(self, positions: PositionalEncoding) -> None:
+        """Raise ValueError unless positions and score fit together; both may be replaced."""
+        if not (positions.rotates and self.read.score.is_rotation_invariant):
+            names = f"{type(positions).__name__} and {type(self.read.score).__name__}"
+            raise ValueError(
+                f"positions must rotate, and score be invariant to rotations, got {names}"
+            )
 
     def _read_heads(
         self, query: Tensor, memory: KeyValueCache | LinearState, mask: Mask | None

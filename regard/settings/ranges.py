@@ -49,9 +49,8 @@ Fraction = Annotated[float, Range(0, 1)]
 FractionBelowOne = Annotated[float, Range(0, 1, is_open_above=True)]
 FractionWithin = Annotated[float, Range(0, 1, is_open_below=True, is_open_above=True)]
 Threads = Annotated[int, Range(1, 1_024)]
-Seed = Annotated[int, Range(0, 2**63 - 1)]
-SamplingSeed = Annotated[int, Range(0, 10**12)]
-"""Seed of sampling, such that three times as many and a million more are still a valid seed."""
+Seed = Annotated[int, Range(0, 2**32 - 1)]
+"""Seed of random numbers; torch's generator of CPUs takes seeds modulo 2^32."""
 
 
 def check_device(name: str) -> None:

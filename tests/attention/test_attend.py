@@ -6,12 +6,22 @@ import pytest
 import torch
 
 from regard.attention.attend import attend, attention_weights
+from regard.attention.biases import DistanceBias
 from regard.attention.choices import Soft
 from regard.attention.kernels import selection
 from regard.attention.kernels.selection import KERNELS
 from regard.attention.masks import causal, dense, padding
 from regard.attention.memory import Memory
-from regard.attention.scores import Additive, Concat, Cosine, Dot, General, ScaledDot, SoftCap
+from regard.attention.scores import (
+    Additive,
+    Concat,
+    Cosine,
+    Dot,
+    General,
+    ScaledDot,
+    Score,
+    SoftCap,
+)
 from tests.helpers import close
 
 
@@ -99,14 +109,31 @@ def test_soft_refuses_a_beta_that_is_negative_or_not_finite(beta):
         Soft(0.0, learn=True)
 
 
+class NoFuture(DistanceBias):
+    """Causal mask as a bias of the distance."""
+
+    def at(self, distance: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        return torch.zeros(distance.shape, dtype=dtype).masked_fill(distance > 0, -math.inf)
+
+
+HIDDEN_FUTURE = {
+    "mask": {"mask": causal()},
+    "bias": {"bias": torch.full((5, 5), -math.inf).triu(1)},
+    "distance": {"bias": NoFuture()},
+}
+
+
 @pytest.mark.usefixtures("no_shape_checks")
-@pytest.mark.parametrize("kernel", ["reference", "sdpa", "products", "flex"])
+@pytest.mark.parametrize("kernel", ["reference", "sdpa", "products", "flex", "additive"])
 @pytest.mark.parametrize("beta", [0.0, torch.zeros(2, 1, 1)], ids=["number", "tensor"])
-def test_beta_of_zero_weighs_all_allowed_keys_alike(kernel, beta):
+@pytest.mark.parametrize("hidden", HIDDEN_FUTURE)
+def test_beta_of_zero_weighs_all_allowed_keys_alike(kernel, beta, hidden):
     queries, keys, values = (torch.randn(3, 2, 5, 8) for _ in range(3))
     memory = Memory(keys, values, padding([5, 3, 1]))
+    options = HIDDEN_FUTURE[hidden] | {"kernel": kernel, "choice": Soft(beta)}
+    score = Additive(8, 8, 3).requires_grad_(False) if kernel == "additive" else ScaledDot()
     try:
-        found = attend(queries, memory, choice=Soft(beta), mask=causal(), kernel=kernel)
+        found = attend(queries, memory, score=score, **options)
     except ValueError as error:
         assert "does not support this read" in str(error)  # noqa: PT017
         return
@@ -201,6 +228,17 @@ def test_values_of_size_zero_do_not_change_weights(kernel, score):
     assert weights.std() > 0
 
 
+class Scores(Score):
+    """Score of one's own that gives the scores of some pairs only."""
+
+    def __init__(self, *index: slice):
+        super().__init__()
+        self.index = index
+
+    def compare(self, query: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        return (query @ keys.mT)[self.index]
+
+
 def _refused() -> dict[str, dict]:
     """Return the arguments of reads that do not fit, the errors and their messages."""
     query, keys, values = torch.randn(3, 5), torch.randn(4, 5), torch.randn(4, 2)
@@ -223,6 +261,20 @@ def _refused() -> dict[str, dict]:
         "bias must be floating point": {"memory": pair, "bias": true},
         "leading axes of mask Dense must be those": {"memory": pair, "mask": dense(true[None])},
         "leading axes of bias TensorBias must be": {"memory": pair, "bias": torch.zeros(1, 3, 4)},
+        r"scores of Scores.compare must be \(3, 4\), got \(1, 4\)": {
+            "memory": pair,
+            "score": Scores(slice(1)),
+        },
+        r"scores of Scores.compare must be \(1, 2, 6, 4\), got \(1, 2, 6, 1\)": {
+            "query": query.expand(1, 4, 3, 5),
+            "memory": (keys.expand(1, 2, 4, 5), values.expand(1, 2, 4, 2)),
+            "score": Scores(..., slice(1)),
+        },
+        "query must be neither nested nor sparse": {"query": query.to_sparse(), "memory": pair},
+        "values must be neither nested nor sparse": {"memory": (keys, values.to_sparse())},
+        "keys must be neither nested nor sparse": {
+            "memory": (torch.nested.nested_tensor([keys], layout=torch.jagged), values)
+        },
         "beta must broadcast to the rows": {"memory": pair, "choice": Soft(torch.ones(2, 1))},
     }
     return {message: {"query": query} | arguments for message, arguments in reads.items()}

@@ -65,6 +65,19 @@ def test_features_refuse_negative_numbers_and_unequal_sizes():
         RandomFeatures(7, 0)
 
 
+@pytest.mark.parametrize("dim", [64, 160, 320, 1024])
+@pytest.mark.parametrize("scale", [0.5, 1.0, 2.0])
+def test_random_features_of_any_size_do_not_underflow(dim, scale):
+    query, keys = (scale * torch.randn(1, n, dim, dtype=torch.float64) for n in (8, 64))
+    values, options = torch.randn(1, 64, 4, dtype=torch.float64), {"choice": Proportional()}
+    exact = attend(query, (keys, values), score=RandomFeatures(dim, 2 * dim).double(), **options)
+    pair, score = (keys.float(), values.float()), RandomFeatures(dim, 2 * dim)
+    out = attend(query.float(), pair, score=score, **options)
+    assert (out - exact).abs().max() < 1e-4
+    with pytest.raises(ValueError, match="keys of RandomFeatures must be smaller"):
+        attend(query.float(), (20 * keys.float() / scale, pair[1]), score=score, **options)
+
+
 def test_random_features_estimate_the_exponential_of_scaled_products():
     dim = 3
     query, keys = torch.randn(5, dim).double() / 2, torch.randn(7, dim).double() / 2
@@ -144,16 +157,18 @@ def test_random_features_stay_in_range(dim, dtype):
     score = RandomFeatures(dim, 64)
     nearest = score.directions[:1] * dim**0.25  # of all keys the one with the largest feature
     for x in (torch.randn(11, dim), torch.zeros(11, dim), nearest, 1e4 * torch.randn(11, dim)):
-        for features in (score.map_query(x.to(dtype)), score.map_keys(x.to(dtype))):
-            assert features.dtype == dtype
-            assert features.isfinite().all()
-            assert (features >= 0).all()
-    close(
-        score.map_keys(nearest)[0, 0].log(),
-        score.directions[0].square().sum() / 2 - _bound(score) + 60,
-    )
-    close(score.map_query(1e4 * nearest).amax(), torch.tensor(1.0))
-
-
-def _bound(score: RandomFeatures) -> torch.Tensor:
-    return score.directions.square().sum(-1).amax() / 2
+        features = score.map_query(x.to(dtype))
+        assert features.dtype == dtype
+        close(features.amax(-1).float(), torch.ones(len(x)))
+    for x in (torch.randn(11, dim), torch.zeros(11, dim), nearest[: dim < 100]):
+        features = score.map_keys(x.to(dtype))
+        assert features.dtype == dtype
+        assert features.isfinite().all()
+        assert (features.amax(-1) > 0).all()
+    for x in (1e4 * torch.randn(11, dim), nearest[: dim > 100]):
+        if len(x):
+            with pytest.raises(ValueError, match="keys of RandomFeatures must be smaller"):
+                score.map_keys(x.to(dtype))
+    bound = score.directions.square().sum(-1).amax() / 2
+    shift = (60 - bound).clamp(min=0)
+    close(score.map_keys(torch.zeros(1, dim)).log().amax(), shift)

@@ -125,6 +125,14 @@ def test_dense_refuses_numbers_and_names_the_bias():
         dense(torch.ones(2, dtype=torch.bool))
 
 
+def test_dense_owns_its_tensor():
+    """Kernels cache what they derive from a mask (flex: its empty blocks)."""
+    tensor = torch.ones(3, 4, dtype=torch.bool)
+    mask = dense(tensor)
+    tensor.zero_()
+    assert mask.tensor(3, 4, device=CPU).all()
+
+
 def test_dense_refuses_another_size():
     with pytest.raises(ValueError, match=r"3 queries or 1, 4 keys or 1.*\(3, 5\)"):
         dense(torch.ones(3, 5, dtype=torch.bool)).tensor(3, 4, device=CPU)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.attend import attend, attention_weights
+from regard.attention.choices import Soft
 from regard.attention.masks import Mask, causal, dense, padding
 from regard.attention.memory import Memory
 from regard.attention.scores import Additive, Dot, General, ScaledDot, Score
@@ -111,15 +112,19 @@ def test_bias_of_minus_infinity_is_a_mask(score, mask, kernel):
     bias = torch.zeros(QUERIES, KEYS, dtype=torch.float64)
     bias[:, 2] = float("-inf")
     bias[4] = float("-inf")
-    options = {"score": fn, "kernel": kernel}
-    with_bias = attend(query, (keys, values), mask=attention_mask, bias=bias, **options)
     masked = _intersect(attention_mask, dense(bias == 0))
-    with_mask = attend(query, (keys, values), mask=masked, **options)
-    close(with_bias, with_mask)
-    for actual, expected in zip(
-        gradients(with_bias, query, keys), gradients(with_mask, query, keys), strict=True
-    ):
-        close(actual, expected)
+    for initial in (1.0, 0.0, 1.7):
+        beta = torch.tensor(initial, dtype=torch.float64, requires_grad=True)
+        options = {"score": fn, "kernel": kernel, "choice": Soft(beta)}
+        with_bias = attend(query, (keys, values), mask=attention_mask, bias=bias, **options)
+        with_mask = attend(query, (keys, values), mask=masked, **options)
+        close(with_bias, with_mask)
+        for actual, expected in zip(
+            gradients(with_bias, query, keys, beta),
+            gradients(with_mask, query, keys, beta),
+            strict=True,
+        ):
+            close(actual, expected)
 
 
 @pytest.mark.parametrize(

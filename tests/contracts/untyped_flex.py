@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from regard.attention.attend import attend
+from regard.attention.choices import Soft
 from regard.attention.masks import causal
 from tests.contracts.test_grid import HALF, ROUNDING, check_read
+from tests.helpers import close
 
 # Compiled for half a minute in each dtype: every part and dtype is tested once, not every
 # combination.
@@ -40,8 +42,15 @@ def test_flex_supports_grouped_heads() -> None:
     assert (out.double() - exact).norm() <= HALF * ROUNDING[torch.float16] * exact.norm()
 
 
-def test_flex_refuses_gradients_on_a_cpu() -> None:
-    query = torch.randn(2, 5, 11, requires_grad=True)
-    memory = (torch.randn(2, 7, 11), torch.randn(2, 7, 13))
+@pytest.mark.parametrize("learned", ["query", "keys", "values", "beta", "bias"])
+def test_flex_refuses_gradients_on_a_cpu_and_reads_without(learned: str) -> None:
+    sizes = {"query": (2, 5, 11), "keys": (2, 7, 11), "values": (2, 7, 13), "bias": (2, 5, 7)}
+    parts = {name: torch.randn(size) for name, size in sizes.items()} | {"beta": torch.tensor(2.0)}
+    parts[learned].requires_grad_()
+    query, memory, bias = parts["query"], (parts["keys"], parts["values"]), parts["bias"]
+    options = {"choice": Soft(parts["beta"]), "bias": bias}
     with pytest.raises(ValueError, match=r"no gradient on a CPU. Use .*reference"):
-        attend(query, memory, kernel="flex")
+        attend(query, memory, kernel="flex", **options)
+    with torch.no_grad():
+        out = attend(query, memory, kernel="flex", **options)
+        close(out, attend(query, memory, kernel="reference", **options))

@@ -39,6 +39,7 @@ def test_config_refuses(change: dict, message: str) -> None:
         ({"temperature": 1e-308}, "temperature must be 0 or at least 0.001, got 1e-308"),
         ({"temperature": 1001.0}, "temperature must be from 0 to 1,000, got 1001.0"),
         ({"top_p": 1e-300}, "top_p must be from 1e-06 to 1, got 1e-300"),
+        ({"seed": 2**32}, "seed must be from 0 to 4,294,967,295, got 4294967296"),
     ],
 )
 def test_sampling_config_refuses(config: type, change: dict, message: str) -> None:

@@ -1,5 +1,7 @@
 """Sampling: temperature, top-k and top-p filters by hand; frequencies, reproducibility."""
 
+import itertools
+import random
 from collections import Counter
 from itertools import pairwise
 
@@ -33,6 +35,23 @@ def test_filter_logits_by_hand(settings, expected):
         filter_logits(SHARES.log()[:, order] + 7, SampleConfig(**settings)),
         torch.tensor([expected])[:, order],
     )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_top_p_that_is_reached_exactly_keeps_no_more_tokens(seed):
+    """Shares of hundredths, of which the first sum to exactly p, or to a little less."""
+    draw = random.Random(seed)
+    for _ in range(50):
+        cuts = sorted(draw.sample(range(1, 100), draw.randint(1, 12)))
+        shares = [end - start for start, end in pairwise([0, *cuts, 100])]
+        ordered = sorted(shares, reverse=True)
+        totals = list(itertools.accumulate(ordered))
+        count = draw.randint(1, len(shares) - 1)
+        for more in (0, 1):
+            top_p = totals[count - 1] / 100 + more * 1e-5
+            config = SampleConfig(temperature=1.0, top_p=top_p)
+            kept = filter_logits(torch.tensor([shares]).float().log(), config) > 0
+            assert int(kept.sum()) == count + more
 
 
 class Chain:

@@ -320,6 +320,18 @@ def test_multihead_rejects_sizes_below_one():
 
 
 @pytest.mark.usefixtures("no_shape_checks")
+@pytest.mark.parametrize("kind", ["nested", "sparse"])
+def test_multihead_refuses_nested_and_sparse_items(kind):
+    layer, items = MultiHead(5, num_heads=1), torch.randn(2, 3, 5)
+    given = items.to_sparse()
+    if kind == "nested":
+        given = torch.nested.nested_tensor(list(items), layout=torch.jagged)
+    for read in (layer, layer.memory, lambda source: layer(items, source)):
+        with pytest.raises(TypeError, match="must be neither nested nor sparse"):
+            read(given)
+
+
+@pytest.mark.usefixtures("no_shape_checks")
 def test_bias_of_the_scores_is_not_that_of_the_projections():
     with pytest.raises(TypeError, match="bias must be a Bias or a tensor, got bool"):
         MultiHead(5, num_heads=3, bias=False)

@@ -139,6 +139,14 @@ def test_self_attention_rotates_projected_queries_and_keys(name):
     close(part(items, mask=causal()), part.output(out.transpose(1, 2).flatten(2)))
 
 
+def test_a_score_that_is_put_in_later_must_be_invariant_to_rotations():
+    part = attention(ROTARIES[next(iter(ROTARIES))])
+    part.read.score = General(HEAD, HEAD).double()
+    for read in (part, part.memory):
+        with pytest.raises(ValueError, match=r"invariant to rotations, got Rotary and General"):
+            read(torch.randn(2, TIME, WIDTH).double())
+
+
 def memories(part: MultiHead, first: torch.Tensor) -> dict:
     """Return memories of the first items by kind, with the mask of an equal read of all items."""
     memory = part.memory(first)

@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.attention.attend import attend
 from regard.attention.kernels import additive
 from regard.attention.memory import Memory
-from regard.attention.scores import Additive
+from regard.attention.scores import Additive, BareAdditive
 from regard.native import threads
 from regard.native.additive.cpu import call
 from regard.ops import additive as additive_op
@@ -169,6 +169,18 @@ def test_cached_exponentials_change_nothing(sizes, dtype):
 def check_read(query: Tensor, memory: Memory, score: Additive) -> None:
     expected = attend(query, memory, score=score, kernel="reference")
     close(attend(query, memory, score=score), expected)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("score", [BareAdditive(3), Additive(3, 3, 6)])
+def test_steps_read_keys_that_were_changed_in_place(mode, score):
+    with mode():
+        query, keys, values = (torch.randn(2, n, 3) for n in (1, 70, 70))
+        memory = Memory(keys, values).map_keys_with(score)
+        for change in (None, None, None, 2.0, None, None, -1.0):
+            if change is not None:
+                memory.keys[0, 3:].mul_(change)
+            check_read(query, memory, score)
 
 
 def test_a_memory_caches_exponentials_for_later_steps_only_while_they_are_valid(monkeypatch):

@@ -64,19 +64,15 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
             bias = to_four_axes(added).to(query.dtype)  # (batch, head, query, key)
     if isinstance(beta, Tensor):
         beta = beta.to(query.dtype).reshape(-1, 1)  # (head or 1, 1)
+    if isinstance(beta, Tensor) or beta != 1:
         v = v * beta
         if bias is not None:
             allowed = inputs.allowed_pairs(added)
             assert allowed is not None
-            hidden = ~to_four_axes(allowed)
-            # No infinity may reach the gradient of beta.
-            bias = bias.masked_fill(hidden, 0.0) * beta[:, None]
-            bias = bias.masked_fill(hidden, float("-inf"))
-        diagonals = None if diagonals is None else diagonals * beta
-    elif beta != 1:
-        v = v * beta
-        bias = None if bias is None else bias * beta
-        diagonals = None if diagonals is None else diagonals * beta
+            factor = beta[:, None] if isinstance(beta, Tensor) else beta
+            bias = _scale(bias, factor, ~to_four_axes(allowed))
+        if diagonals is not None:
+            diagonals = _scale(diagonals, beta, diagonals == float("-inf"))
     interval, allowed = inputs.split_range_and_mask()
     first, last, exps = None, None, None
     if interval is not None:
@@ -89,6 +85,11 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
         exps = to_four_axes(exps.view(inputs.keys.shape)).expand_as(keys)
     out, _ = additive_read(query, keys, values, v, first, last, allowed, bias, diagonals, exps)
     return out.to(original.query.dtype).reshape(*inputs.leading, *out.shape[-2:])
+
+
+def _scale(bias: Tensor, beta: float | Tensor, hidden: Tensor) -> Tensor:
+    """Return beta bias, -inf where hidden: no infinity may meet a beta of 0, or its gradient."""
+    return (bias.masked_fill(hidden, 0.0) * beta).masked_fill(hidden, float("-inf"))
 
 
 @dataclass
@@ -107,7 +108,7 @@ def _cached_exponentials(inputs: AttentionInputs) -> Tensor | None:
     kernel_cache, keys = inputs.kernel_cache, inputs.keys
     if kernel_cache is None or not is_inspectable(keys) or keys.numel() == 0:
         return None
-    if keys.is_inference():  # nobody counts changes of these
+    if keys.is_inference():  # changes in place are not counted
         return None
     version = version_of(keys)
     cached = kernel_cache.get("additive")

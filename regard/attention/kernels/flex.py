@@ -41,12 +41,17 @@ def unsupported_reason(inputs: AttentionInputs) -> str | None:
         return f"choice {type(inputs.choice).__name__} is not Soft"
     if inputs.num_axes > 4:
         return f"the read has {inputs.num_axes - 2} leading axes, more than batch and head"
-    return _reason_on_cpu(inputs) if inputs.query.device.type == "cpu" else None
+    if inputs.query.device.type == "cpu":
+        return _reason_on_cpu(inputs)
+    if min(inputs.query.shape[-1], inputs.values.shape[-1]) < 16:
+        return "on a GPU, queries, keys and values must have at least 16 numbers"
+    return None
 
 
 def _reason_on_cpu(inputs: AttentionInputs) -> str | None:
-    tensors = (inputs.query, inputs.keys, inputs.values)
-    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
+    tensors = [inputs.query, inputs.keys, inputs.values, inputs.choice.beta, inputs.bias_tensor()]
+    needs_gradient = any(isinstance(x, Tensor) and x.requires_grad for x in tensors)
+    if needs_gradient and torch.is_grad_enabled():
         return "it has no gradient on a CPU"
     if inputs.query.dtype not in (torch.float32, torch.bfloat16, torch.float16):
         return f"dtype {inputs.query.dtype} is not supported on a CPU"
@@ -61,6 +66,8 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     query, keys, values = inputs.expand(inputs.query, grouped=grouped)
     leading = query.shape[:-2]
     query, keys, values = (with_four_axes(x) for x in (query, keys, values))
+    if query.device.type == "cpu":  # torch refuses tensors that require gradients, also without any
+        query, keys, values = query.detach(), keys.detach(), values.detach()
     out = _flex_attention(
         query,
         keys,
@@ -108,15 +115,19 @@ def _score_mod(inputs: AttentionInputs, beta: float | Tensor, cap: float | None)
 
     @no_type_check
     def modify(score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        factor = beta
+        if isinstance(beta, Tensor):
+            factor = entry_at(beta, row, head, query, torch.zeros_like(key))
         if cap is not None:
             score = cap * torch.tanh(score / cap)
         if diagonals is not None:
-            score = score + entry_at(diagonals, row, head, key - query + num_queries - 1)
+            added = entry_at(diagonals, row, head, key - query + num_queries - 1)
         elif bias is not None:
-            score = score + entry_at(bias, row, head, query, key)
-        if isinstance(beta, Tensor):
-            return score * entry_at(beta, row, head, query, torch.zeros_like(key))
-        return score * beta
+            added = entry_at(bias, row, head, query, key)
+        else:
+            return score * factor
+        # No infinity may meet a beta of 0.
+        return torch.where(added > float("-inf"), (score + added) * factor, float("-inf"))
 
     return modify
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from regard.attention.axes import Allowed, Pairs, widen
 from regard.attention.inputs import AttentionInputs
+from regard.attention.scores.base import compare_all
 
 
 def unsupported_reason(inputs: AttentionInputs) -> str | None:
@@ -83,7 +84,7 @@ def _weighted_sum(weights_: Tensor, values: Tensor, group: int) -> Tensor:
 def _compare(inputs: AttentionInputs) -> Tensor:
     group, query, keys = inputs.group, inputs.query, inputs.keys
     if group == 1:
-        return inputs.score.compare(query, keys)
+        return compare_all(inputs.score, query, keys)
     if inputs.score.num_heads is not None:  # the score differs between heads
-        return inputs.score.compare(query, inputs.repeat_heads().keys)
-    return unfold(inputs.score.compare(fold(query, group), keys), group)
+        return compare_all(inputs.score, query, inputs.repeat_heads().keys)
+    return unfold(compare_all(inputs.score, fold(query, group), keys), group)

@@ -89,6 +89,11 @@ class KeyValueCache(ABC):
         """Return the memory as it was after its first `size` pairs, counting discarded ones."""
 
 
+def select_pairs(pairs: Tensor, index: Int[Tensor, " rows"]) -> Tensor:
+    """Copy the rows `index` of keys or values; those without an axis of rows are shared by all."""
+    return pairs.clone() if pairs.dim() == 2 else pairs.index_select(0, index)
+
+
 def check_can_grow(memory: KeyValueCache) -> None:
     """Raise ValueError if the memory has a mask, which would not cover new keys."""
     if memory.mask is not None:

@@ -20,6 +20,7 @@ from regard.attention.memory.base import (
     check_can_grow,
     check_crop,
     check_new_pairs,
+    select_pairs,
 )
 from regard.attention.positions import Positions
 from regard.attention.scores import Score
@@ -98,7 +99,7 @@ class Memory(KeyValueCache):
         return longer
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
-        keys, values = self.keys.index_select(0, index), self.values.index_select(0, index)
+        keys, values = select_pairs(self.keys, index), select_pairs(self.values, index)
         mask = None if self.mask is None else self.mask.select(index)
         return replace(self, keys=keys, values=values, mask=mask)
 

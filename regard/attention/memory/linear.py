@@ -69,6 +69,8 @@ class LinearState:
         return replace(self, sums=self.sums + sums, totals=self.totals + totals)
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
+        if self.sums.dim() == 2:  # without an axis of rows, shared by all
+            return self
         sums, totals = self.sums.index_select(0, index), self.totals.index_select(0, index)
         return replace(self, sums=sums, totals=totals)
 

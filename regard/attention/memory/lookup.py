@@ -20,7 +20,7 @@ from regard.attention.axes import MappedKeys, MappedQueries, align, widen
 from regard.attention.masks import Mask, padding
 from regard.attention.positions import Positions
 from regard.attention.scores import Score
-from regard.attention.scores.base import InnerProduct
+from regard.attention.scores.base import InnerProduct, compare_all
 
 _MAX_ELEMENTS = 2**22
 """Numbers compared pair by pair; equal vectors of more pairs are found by sorting."""
@@ -129,7 +129,7 @@ def _scores(score: Score, queries: Tensor, keys: Tensor) -> Float[Tensor, "... q
     queries, keys = score.map_query(queries), score.map_keys(keys)
     if isinstance(score.form(queries.shape[-1]), InnerProduct):
         queries, keys = widen(queries), widen(keys)
-    return score.compare(queries, keys)
+    return compare_all(score, queries, keys)
 
 
 def _rows(tensor: MappedKeys, index: Int[Tensor, "... _"]) -> Float[Tensor, "... _ dim"]:

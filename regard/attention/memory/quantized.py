@@ -14,7 +14,7 @@ from typing import NamedTuple, Self, final
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.attention.masks import Mask
 from regard.attention.memory.base import (
@@ -24,6 +24,7 @@ from regard.attention.memory.base import (
     check_can_grow,
     check_crop,
     check_new_pairs,
+    select_pairs,
 )
 from regard.attention.memory.growing import Memory
 from regard.attention.positions import Positions
@@ -46,7 +47,9 @@ class QuantizedVectors(NamedTuple):
         error.
         """
         wide = vectors.detach().float()
-        scale = (wide.abs().amax(-1, keepdim=True) / 127).to(torch.bfloat16)
+        # With a zero, so that vectors of size 0 have a largest number, too.
+        largest = nn.functional.pad(wide.abs(), (0, 1)).amax(-1, keepdim=True)
+        scale = (largest / 127).to(torch.bfloat16)
         unit = scale.float().where(scale > 0, 1.0)
         return cls((wide / unit).round_().clamp_(-127, 127).to(torch.int8), scale)
 
@@ -59,7 +62,7 @@ class QuantizedVectors(NamedTuple):
         return QuantizedVectors(*(torch.cat(pair, -2) for pair in pairs))
 
     def select(self, index: Int[Tensor, " rows"]) -> "QuantizedVectors":
-        return QuantizedVectors(*(part.index_select(0, index) for part in self))
+        return QuantizedVectors(*(select_pairs(part, index) for part in self))
 
     def crop(self, size: int) -> "QuantizedVectors":
         """Keep the first `size` vectors, as views."""

@@ -11,7 +11,13 @@ from torch import Tensor
 
 from regard.attention.axes import is_inspectable
 from regard.attention.masks import Mask
-from regard.attention.memory.base import KeyValueCache, NewKeys, NewValues, check_new_pairs
+from regard.attention.memory.base import (
+    KeyValueCache,
+    NewKeys,
+    NewValues,
+    check_new_pairs,
+    select_pairs,
+)
 from regard.attention.scores import Score
 
 
@@ -31,7 +37,10 @@ class FixedSizeCache(KeyValueCache):
         """Return the slots of the next pairs. Raises ValueError if they do not fit."""
 
     def _map_keys(self, score: Score) -> Self:
-        return replace(self, key_slots=score.map_keys(self.key_slots), mapped_by=score)
+        keys = score.map_keys(self.key_slots)
+        empty = torch.arange(keys.shape[-2], device=keys.device) >= self.length
+        # Masked NaN would make a read NaN.
+        return replace(self, key_slots=keys.masked_fill(empty[:, None], 0.0), mapped_by=score)
 
     def extend(self, keys: NewKeys, values: NewValues) -> Self:
         """Append new pairs in place into the slots: the old object must not be extended again.
@@ -53,9 +62,7 @@ class FixedSizeCache(KeyValueCache):
         return replace(self, length=self.length + num_new)
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
-        keys, values = (
-            slots.index_select(0, index) for slots in (self.key_slots, self.value_slots)
-        )
+        keys, values = (select_pairs(x, index) for x in (self.key_slots, self.value_slots))
         mask = None if self.mask is None else self.mask.select(index)
         return replace(self, key_slots=keys, value_slots=values, mask=mask)
 

@@ -73,6 +73,8 @@ class Score(nn.Module):
     is_rotation_invariant: bool = False
     """True if score(R q, R k) = score(q, k) for rotations R, as rotary encodings require."""
     needs_equal_sizes: bool = False
+    needs_all_keys: bool = False
+    """True if key j must be the pair at position j, for scores of positions."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -160,6 +162,17 @@ class LinearMaps(Score):
 
     def map_keys(self, keys: Float[Tensor, "... key key_dim"]) -> Float[Tensor, "... key hidden"]:
         return apply_weight(keys, self.key_weight, "keys")
+
+
+def compare_all(score: Score, query: Tensor, keys: Tensor) -> Pairs:
+    """Return the scores of all pairs. Raises: ValueError if `compare` gives another shape."""
+    scores = score.compare(query, keys)
+    leading = torch.broadcast_shapes(query.shape[:-2], keys.shape[:-2])
+    shape = (*leading, query.shape[-2], keys.shape[-2])
+    if scores.shape != shape:
+        name = f"{type(score).__name__}.compare"
+        raise ValueError(f"scores of {name} must be {shape}, got {tuple(scores.shape)}")
+    return scores
 
 
 def cap_scores(scores: Tensor, cap: float) -> Tensor:

@@ -92,12 +92,13 @@ class RandomFeatures(Features):
 
     The factors that keep exp in range cancel in Proportional. Each query has its own. The factor of
     the keys must be the same for all keys, including later ones, and so must not depend on them:
-    <w, k'> - |k'|^2 / 2 <= |w|^2 / 2 for every k, and c makes the largest of these bounds 60. A key
-    many times larger than the others may underflow.
+    <w, k'> - |k'|^2 / 2 <= |w|^2 / 2 for every k, and c makes the largest of these bounds 60, but
+    is at least 0: the bounds of sizes above 100 are larger, and only a key along w attains them.
 
     Buffers: directions (num_features, dim), a function of (dim, num_features, seed), saved with the
     model.
-    Raises:  TypeError for float16, whose range is too small for exp; use bfloat16.
+    Raises:  TypeError for float16, whose range is too small for exp; use bfloat16. ValueError for a
+             key so large that all of its features underflow, or one overflows, on a CPU.
     Source:  choromanski2021, sections 2.3 (positive features) and 2.4 (orthogonal ones); our w is
              their omega.
     """
@@ -117,8 +118,15 @@ class RandomFeatures(Features):
     def map_keys(self, keys: Float[Tensor, "... key dim"]) -> Float[Tensor, "... key features"]:
         scaled, inner = self._inner(keys, "keys")
         bound = self.directions.to(inner.dtype).square().sum(-1).amax() / 2
-        exponents = inner - scaled.square().sum(-1, keepdim=True) / 2 + (60 - bound)
-        return exponents.exp().to(keys.dtype)
+        shift = (60 - bound).clamp(min=0)
+        exponents = inner - scaled.square().sum(-1, keepdim=True) / 2 + shift
+        features = exponents.exp().to(keys.dtype)
+        if is_inspectable(features) and features.numel():
+            largest = features.detach().amax(-1)
+            tiny = torch.finfo(features.dtype).tiny
+            if bool(((largest < tiny) | largest.isinf()).any()):
+                raise ValueError("keys of RandomFeatures must be smaller: one is out of range")
+        return features
 
     def extra_repr(self) -> str:
         return f"dim={self.directions.shape[1]}, num_features={self.directions.shape[0]}"

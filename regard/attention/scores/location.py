@@ -16,9 +16,12 @@ class Location(Score):
 
     Parameters: weight (max_keys, query_dim), or (head, max_keys, query_dim); row j scores key j of
     the memory.
-    Raises: ValueError for more than max_keys keys. Keys may have any size: their content is not
-            used.
+    Keys may have any size: their content is not used.
+    Raises: ValueError for more than max_keys keys, and for a memory whose keys are not in their
+            order from position 0 on: a RingMemory, or a SlidingMemory that has discarded pairs.
     """
+
+    needs_all_keys = True
 
     def __init__(self, query_dim: int, max_keys: int, *, num_heads: int | None = None):
         super().__init__()

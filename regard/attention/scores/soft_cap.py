@@ -28,6 +28,7 @@ class SoftCap(Score):
         self.num_heads = score.num_heads
         self.is_rotation_invariant = score.is_rotation_invariant
         self.needs_equal_sizes = score.needs_equal_sizes
+        self.needs_all_keys = score.needs_all_keys
         self.initial_factor = score.initial_factor
 
     def map_query(self, query: Queries) -> MappedQueries:

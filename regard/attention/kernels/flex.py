@@ -29,8 +29,6 @@ from regard.compat.torch import limit_recompilation
 
 _BLOCK_MASKS: weakref.WeakKeyDictionary[Mask, dict[tuple, BlockMask]] = weakref.WeakKeyDictionary()
 """Cached block masks: finding the empty blocks costs more than a short read."""
-_MAX_COMPILED = 256
-"""Largest number of kinds of read (shapes, dtypes, masks, biases) compiled in one process."""
 
 
 def unsupported_reason(inputs: AttentionInputs) -> str | None:
@@ -96,7 +94,8 @@ def _flex_attention(query: Tensor, keys: Tensor, values: Tensor, **rules: Any) -
     if torch.compiler.is_compiling():
         # Compiled with the calling function.
         return cast("Tensor", flex_attention(query, keys, values, **rules))
-    with limit_recompilation(_MAX_COMPILED):
+    # At most so many kinds of read (shapes, dtypes, masks, biases) are compiled in one process.
+    with limit_recompilation(256):
         return _compile_flex_attention()(query, keys, values, **rules)
 
 

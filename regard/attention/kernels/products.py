@@ -22,9 +22,6 @@ from regard.compat.torch import is_eager, is_forward_ad
 from regard.ops.half import half_softmax, has_half_products
 from regard.ops.softmax import softmax
 
-_MAX_CACHED_MASK = 2**20
-"""Largest number of elements of a causal additive mask that is cached between reads."""
-
 
 def unsupported_reason(inputs: AttentionInputs) -> str | None:
     """Return the reason why this kernel cannot compute the read, as of sdpa; None if it can."""
@@ -130,7 +127,8 @@ def _additive_mask(
     positions = inputs.positions
     if inputs.bias is None and isinstance(inputs.mask, Causal) and is_eager():
         num_queries, num_keys = positions.num_queries, positions.num_keys
-        is_small = num_queries <= num_keys and num_queries * num_keys <= _MAX_CACHED_MASK
+        # Larger masks are not kept between reads.
+        is_small = num_queries <= num_keys and num_queries * num_keys <= 2**20
         if is_small and num_keys > 0 and positions.is_aligned and positions.rows is None:
             return causal_additive_mask(num_queries, num_keys, query.dtype, query.device), None
     allowed, bias, fully_masked = inputs.softmax_pairs()

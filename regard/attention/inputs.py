@@ -12,6 +12,7 @@ from regard.attention.masks import Interval, Mask, intersect, materialize_mask, 
 from regard.attention.memory.base import KernelCache, KeyValueCache
 from regard.attention.positions import Positions
 from regard.attention.scores import Form, InnerProduct, Score
+from regard.compat.torch import has_hooked_weights
 
 
 class AttentionInputs(NamedTuple):
@@ -146,7 +147,7 @@ class AttentionInputs(NamedTuple):
         """Return the bias, broadcasting to the weights, with -inf for the pairs that it hides."""
         if self.bias is None:
             return None
-        return self._align("bias", self.bias.materialize(self.raw_query, self.positions))
+        return self._align("bias", self.bias(self.raw_query, self.positions))
 
     def split_range_and_mask(self) -> tuple[Interval | None, Tensor | None]:
         """Split the mask into a range of keys per query and a tensor for the rest."""
@@ -229,7 +230,8 @@ def prepare_inputs(
         keys, values = _with_heads(keys, leading[-1]), _with_heads(values, leading[-1])
         kernel_cache = None
     num_queries, dim = mapped.shape[-2:]
-    form = score.form(dim)
+    # A kernel that uses the formula and not the modules does not call their hooks.
+    form = None if has_hooked_weights(score, choice, bias) else score.form(dim)
     choice.check(leading, num_queries)
     positions = (
         Positions(num_queries, keys.shape[-2], query.device)

@@ -8,12 +8,14 @@ import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.utils import _pytree
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 _GLOBAL_HOOKS: Sequence[Mapping[int, Any]] = (
     nn.modules.module._global_forward_hooks,
@@ -114,10 +116,36 @@ def runs_original_forward(kind: type, *modules: nn.Module) -> bool:
     return True
 
 
+def run_pre_hooks(module: nn.Module, *inputs: Any) -> None:
+    """Run the forward pre-hooks of a module, of which a method uses the weights before `forward`.
+
+    Hooks set weights, as those of torch.nn.utils.prune do.
+    """
+    for key, hook in module._forward_pre_hooks.items():
+        options = ({},) if key in module._forward_pre_hooks_with_kwargs else ()
+        hook(module, inputs, *options)
+
+
 def has_no_hooks(*modules: nn.Module) -> bool:
     """Return True if these modules and their submodules run their original forward."""
     parts = (part for module in modules for part in module.modules())
     return all(runs_original_forward(type(part), part) for part in parts)
+
+
+def run_while_tracing(function: FunctionT) -> FunctionT:
+    """Mark a function of constants: torch.compile calls it, and keeps its result in the program."""
+    function._dynamo_marked_constant = True  # pyrefly: ignore[missing-attribute]
+    return function
+
+
+def has_hooked_weights(*modules: nn.Module | None) -> bool:
+    """Return True if a module with parameters or submodules, or one of these, has hooks."""
+    for module in modules:
+        if module is None or not (module._parameters or module._modules):
+            continue
+        if not has_no_hooks(module):
+            return True
+    return False
 
 
 def disable_compile(function: Callable[..., None]) -> Callable[..., None]:

@@ -135,7 +135,7 @@ def _base_of(rotary: forms.RotaryForm) -> float | None:
 def _positions(core: forms.TransformerForm, num_positions: int) -> NDArray[Any]:
     match core.positions:
         case forms.SinusoidsForm(dim):
-            return sinusoids(0, num_positions, dim).numpy()
+            return sinusoids(0, num_positions, dim).float().numpy()
         case forms.LearnedForm(weight):
             return _array(weight)
         case None:

@@ -13,13 +13,15 @@ Source: lectures, D.7, D.9; vaswani2017, section 3.1; induced lee2019, section 3
         feed-forward as well).
 """
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.masks import Mask, causal, window
+from regard.attention.masks import Mask, Padded, causal, window
 from regard.attention.memory import KeyValueCache, Memory, SlidingMemory
 from regard.layers.forms import (
     AddNormForm,
@@ -120,9 +122,9 @@ class DecoderBlock(nn.Module):
         def attend_to_past(x: Tensor) -> Tensor:
             nonlocal past
             if past is not None:
-                past = self.attention.extend(past, x)
+                past = _method(self.attention, "extend")(past, x)
             else:
-                past = self.attention.memory(x)
+                past = _method(self.attention, "memory")(x)
                 if self.window is not None:
                     past = SlidingMemory.of(past, window=self.window)
             return self.attention(x, past)
@@ -130,6 +132,10 @@ class DecoderBlock(nn.Module):
         item = self.add_attention(item, attend_to_past)
         assert past is not None
         return self._cross_and_feedforward(item, source), past
+
+    def read_source(self, source: Padded) -> Memory:
+        """Return the memory of the encoder's output, for all targets."""
+        return _method(self.cross, "memory")(source.items, source.mask)
 
     def form(self) -> BlockForm:
         if (self.cross is None) != (self.add_cross is None):
@@ -142,6 +148,14 @@ class DecoderBlock(nn.Module):
         if self.add_cross is not None and self.cross is not None and source is not None:
             items = self.add_cross(items, partial(self.cross, memory=source))
         return self.add_feedforward(items, self.feedforward)
+
+
+def _method(attention: nn.Module | None, name: str) -> Callable[..., Any]:
+    method = getattr(attention, name, None)
+    if method is None:
+        kind = type(attention).__name__
+        raise TypeError(f"attention of a decoder must have `{name}`, as MultiHead has, got {kind}")
+    return method
 
 
 def _form(

@@ -31,7 +31,7 @@ from regard.attention.kernels.selection import MAX_SHORT
 from regard.attention.masks import Causal, Mask
 from regard.attention.memory import KeyValueCache, LinearState, Memory
 from regard.attention.scores import ScaledDot, Score
-from regard.compat.torch import is_eager, runs_original_forward
+from regard.compat.torch import is_eager, run_pre_hooks, runs_original_forward
 from regard.layers.forms import AttentionForm, LinearForm, ReadForm, RotaryForm, form_of
 from regard.layers.linear import Linear, fused_linear
 from regard.layers.positions.base import PositionalEncoding
@@ -226,7 +226,7 @@ class MultiHead(nn.Module):
         keys = _split_heads(key, self.key_heads)
         if self.positions is not None:
             self._check_rotation(self.positions)
-            keys = self.positions.rotate(keys, start)
+            keys = self._rotate(self.positions, keys, start)
         score = self.read.score
         return Memory(score.map_keys(keys), _split_heads(value, self.key_heads), mask, score)
 
@@ -294,8 +294,20 @@ class MultiHead(nn.Module):
     def _split_query(self, query: Tensor, memory: KeyValueCache | LinearState) -> Tensor:
         queries = _split_heads(query, self.num_heads)
         if self.positions is not None and isinstance(memory, KeyValueCache):
-            queries = self.positions.rotate(queries, memory.length - queries.shape[-2])
+            start = memory.length - queries.shape[-2]
+            queries = self._rotate(self.positions, queries, start)
         return queries
+
+    def _rotate(
+        self, positions: PositionalEncoding, vectors: Tensor, start: int | Tensor
+    ) -> Tensor:
+        run_pre_hooks(positions, vectors, start)
+        rotated = positions.rotate(vectors, start)
+        if rotated.shape != vectors.shape:
+            sizes = f"{tuple(vectors.shape)}, got {tuple(rotated.shape)}"
+            kind = type(positions).__name__
+            raise ValueError(f"{kind}.rotate must keep the shape of queries and keys, {sizes}")
+        return rotated
 
 
 def _split_heads(items: Tensor, num_heads: int) -> Tensor:

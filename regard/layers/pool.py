@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from regard.attention.choices import Choice
 from regard.attention.masks import Padded
+from regard.compat.torch import run_pre_hooks
 from regard.layers.multihead import MultiHead
 from regard.layers.read import Role
 
@@ -138,6 +139,7 @@ class ClassToken(FirstItem):
 
     def prepend(self, items: Padded) -> Padded:
         """Return the items of each row after the learned one: (batch, 1 + time, dim)."""
+        run_pre_hooks(self, items)
         token = self.token.to(items.items.dtype).expand(items.items.shape[0], 1, -1)
         return items._replace(items=torch.cat((token, items.items), 1), lengths=items.lengths + 1)
 

@@ -180,12 +180,11 @@ def build_classifier(
 def build_detector(config: DetectorConfig, reader: Reader, *, num_classes: int, axes: int) -> Model:
     """Build a detector of regions of `axes` axes in the input of `reader`.
 
-    Proposals need the places of the items: the buffer `centers` of the reader, or of each row
-    (PointReader).
+    Proposals need the places of the items: `centers` of the reader, or of each row (PointReader).
     """
     core = build_core(config.core, dropout=config.dropout, in_order=False)
     points = reader if isinstance(reader, PointReader) else None
-    centers = reader.get_buffer("centers") if points is None else "items"
+    centers: Any = reader.centers if points is None else "items"
     writer = SetWriter(
         core.width,
         num_classes,

@@ -26,6 +26,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.attention.axes import is_inspectable
 from regard.attention.choices.hard import reinforce, sampling_choices
 from regard.attention.masks import Padded
 from regard.layers.forms import TableForm, TextForm, TransformerForm, WriterForm, form_of
@@ -185,7 +186,9 @@ class Model(nn.Module):
 
     def _items(self, source: Any) -> Padded | None:
         if self.reader is not None:
-            return self.reader(source)
+            items = self.reader(source)
+            _check_items(type(self.reader).__name__, items, self.core.width)
+            return items
         if source is not None:
             kind = type(source).__name__
             raise TypeError(f"`source` must be None, since the model has no reader, got a {kind}")
@@ -201,4 +204,20 @@ class Model(nn.Module):
         source = None if self.reader is None else form_of(self.reader, TableForm)
         return TextForm(
             source, form_of(self.core, TransformerForm), form_of(self.writer, WriterForm)
+        )
+
+
+def _check_items(reader: str, items: Any, width: int) -> None:
+    """Raise TypeError or ValueError unless a reader returned items that the core can read."""
+    if not isinstance(items, Padded):
+        raise TypeError(f"{reader} must return Padded(items, lengths), got {type(items).__name__}")
+    shape, lengths = tuple(items.items.shape), items.lengths
+    if len(shape) != 3 or shape[2] != width or lengths.shape != shape[:1]:
+        raise ValueError(
+            f"{reader} must return items (batch, time, {width}) and lengths (batch), got {shape} "
+            f"and {tuple(lengths.shape)}"
+        )
+    if is_inspectable(lengths) and bool((lengths > shape[1]).any()):
+        raise ValueError(
+            f"lengths of {reader} must be at most {shape[1]}, got {int(lengths.max())}"
         )

@@ -1,16 +1,29 @@
 """Changed submodules take effect: fused paths only use the weights of unmodified modules."""
 
+import copy
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 from regard.data.batches import pad
 from regard.data.tokenizer import BOS, EOS
 from regard.layers.dropout import Dropout
-from regard.models.build import build
-from regard.models.config import ModelConfig
-from regard.models.cores.config import TransformerConfig
+from regard.layers.pool import ClassToken
+from regard.layers.positions.config import LearnedConfig, RelativeConfig
+from regard.layers.recurrent.self_attentive import SelfAttentiveCell
+from regard.models.build import build, build_language_model
+from regard.models.config import LanguageModelConfig, ModelConfig
+from regard.models.cores.config import RecurrentConfig, SelfAttentiveConfig, TransformerConfig
+from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
+from regard.models.readers.tokens import TokenReader, embedding_table
+from regard.models.writers.classes import ClassWriter
+from regard.models.writers.writer import Writer
+from tests.models import test_grid as grid
 
 pytestmark = pytest.mark.usefixtures("no_shape_checks")
 
@@ -94,3 +107,97 @@ def test_a_norm_of_another_kind_is_called(train) -> None:
     plain = hidden(changed)
     changed.core.encoder[0].add_attention.norm = nn.RMSNorm(WIDTH)
     assert (hidden(changed) - plain).abs().max() > 1e-3
+
+
+def language(**fields: object) -> Model:
+    core = TransformerConfig(layers=1, width=12, heads=2, feedforward=9, **fields)
+    return build_language_model(LanguageModelConfig(core=core, embedding_dim=7), vocab=13)
+
+
+def translator(kind: type, **fields: object) -> Model:
+    core = kind(width=12, hidden=10, attention_hidden=5, **fields)
+    return build(
+        ModelConfig(core=core, tie="none", embedding_dim=7), source_vocab=13, target_vocab=13
+    )
+
+
+MODELS: dict[str, Callable[[], Model]] = {
+    "relative, general": lambda: language(positions=RelativeConfig(), score="general"),
+    "learned, additive": lambda: language(positions=LearnedConfig(max_length=40), score="additive"),
+    "cosine": lambda: language(score="cosine", soft_cap=9.0),
+    "concat, sparse": lambda: language(score="concat", choice="sparse", beta="learned"),
+    "additive maps": lambda: language(score="additive", score_hidden=3),
+    "gru": lambda: translator(RecurrentConfig),
+    "lstm, location": lambda: translator(RecurrentConfig, cell="lstm", attention="location"),
+    "self-attentive": lambda: translator(SelfAttentiveConfig, self_attention_recency="learned"),
+    "inducing points": lambda: build(
+        ModelConfig(core=TransformerConfig(layers=1, width=12, heads=2, inducing_points=3)),
+        source_vocab=13,
+        target_vocab=13,
+    ),
+    "grid": lambda: grid.make_model("images", "transformer", "grid"),
+    "sets": lambda: grid.make_model("tracks", "transformer", "sets"),
+    "class token": lambda: Model(
+        reader=TokenReader(embedding_table(13, 12)),
+        core=Transformer(layers=1, width=12, heads=2, decodes=False),
+        writer=ClassWriter(12, 3, pool=ClassToken(12)),
+    ),
+    "pooling": lambda: grid.make_model("tracks", "recurrent", "classes"),
+}
+
+
+def example_of(name: str) -> Any:
+    if name in ("grid", "sets", "pooling"):
+        reader = "images" if name == "grid" else "tracks"
+        return grid.make_example(reader, {"pooling": "classes"}.get(name, name))
+    if name == "class token":
+        return grid.Example(SOURCE, torch.tensor([0, 1, 2, 0]))
+    is_language = MODELS[name]().reader is None
+    return grid.Example(None if is_language else SOURCE, TARGET)
+
+
+OWNERS: list[tuple[str, str]] = []
+"""Model and name of each module with parameters of its own, one of each class and model."""
+for _model, _make in MODELS.items():
+    _kinds: dict[type, str] = {}
+    for _name, _part in _make().named_modules():
+        if list(_part.parameters(recurse=False)) and not isinstance(_part, nn.RNNBase):
+            _kinds[type(_part)] = _name
+    OWNERS += [(_model, _name) for _name in _kinds.values()]
+    OWNERS += [(_model, "writer.output_table")] if hasattr(_make().writer, "output_table") else []
+every_owner = pytest.mark.parametrize(("model", "name"), sorted(set(OWNERS)))
+
+
+@every_owner
+@pytest.mark.parametrize("train", [True, False])
+def test_pruned_weights_are_those_that_are_used(model, name, train) -> None:
+    torch.manual_seed(0)
+    pruned, example = MODELS[model]().train(train), example_of(model)
+    plain, part = copy.deepcopy(pruned), pruned.get_submodule(name)
+    names = [name for name, _ in part.named_parameters(recurse=False)]
+    for weight in names:
+        mask = (torch.arange(getattr(part, weight).numel()) % 3 > 0).view_as(getattr(part, weight))
+        prune.custom_from_mask(part, weight, mask)
+    for weight in names:
+        with torch.no_grad():  # as an optimizer or a checkpoint changes it
+            original = getattr(part, f"{weight}_orig").mul_(1.5).add_(0.1)
+            masked = original * getattr(part, f"{weight}_mask")
+            getattr(plain.get_submodule(name), weight).copy_(masked)
+    for _ in range(2):
+        torch.manual_seed(1)
+        loss = pruned.loss(example).total
+        torch.manual_seed(1)
+        torch.testing.assert_close(loss, plain.loss(example).total, rtol=1e-5, atol=1e-6)
+        loss.backward()
+
+
+@every_owner
+def test_hooks_of_each_module_with_parameters_are_called(model, name) -> None:
+    hooked, example = MODELS[model]().eval(), example_of(model)
+    part, calls = hooked.get_submodule(name), []
+    if isinstance(part, Writer | SelfAttentiveCell) or name.endswith("choice.soft"):
+        part.register_forward_pre_hook(lambda *_: calls.append(name))
+    else:
+        part.register_forward_hook(lambda *_: calls.append(name))
+    hooked.loss(example)
+    assert calls

@@ -158,16 +158,14 @@ def test_padding_is_never_proposed():
 
 def test_centers_just_outside_a_box_are_assigned_to_it():
     clouds, model = make_clouds(), make_detector("transformer").eval()
-    torch.testing.assert_close(
-        model.writer.margin, torch.tensor([1.2 / 4 / side for side in (6.0, 5.0, 3.0)])
-    )
+    assert model.writer.margin == tuple(1.2 / 4 / side for side in (6.0, 5.0, 3.0))
     hidden = model.writer.read(model.core, model.core.encode(model.reader(clouds)))
     # 0.02 from the lower corner of the box, and not the nearest to its middle
     center = hidden.centers[0, 0]
     box = torch.cat((center + 0.02 + 0.4, torch.full((3,), 0.8)))
     target = LabeledRegions(torch.tensor([[0], [-1], [-1]]), box.expand(3, 1, 6))
     near = model.writer.proposal_loss(hidden.proposed, hidden.centers, target)
-    model.writer.margin.zero_()
+    model.writer.margin = (0.0, 0.0, 0.0)
     assert model.writer.proposal_loss(hidden.proposed, hidden.centers, target) != near
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from regard.attention.axes import check_integer
 from regard.attention.biases.base import DistanceBias
+from regard.ops.constants import constant, tensor_of
 
 
 @final
@@ -25,21 +26,19 @@ class Alibi(DistanceBias):
         super().__init__()
         check_integer("num_heads", num_heads, 1)
         below = 2 ** (num_heads.bit_length() - 1)
-        # slope = 2^{-4 eighths / below}. Integers stay exact when the module's dtype changes.
+        # slope = 2^{-4 eighths / below}.
         eighths = [*range(2, 2 * below + 1, 2), *range(1, 2 * below, 2)][:num_heads]
-        self._rate = -4 / below
-        self._eighths: Tensor
-        self.register_buffer("_eighths", torch.tensor(eighths), persistent=False)
+        self._slopes = tuple(2 ** (-4 * eighth / below) for eighth in eighths)
 
     @property
     def slopes(self) -> Float[Tensor, " head"]:
         """Slope of each head, in double precision."""
-        return torch.exp2(self._eighths.double() * self._rate)
+        return tensor_of(self._slopes)
 
     def at(self, distance: Int[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "head ..."]:
         wide = torch.promote_types(dtype, torch.float32)
-        slopes = torch.exp2(self._eighths.to(wide) * self._rate)
+        slopes = constant(tensor_of, self._slopes, device=distance.device, dtype=wide)
         return (-slopes.view(-1, *(1,) * distance.dim()) * distance.abs()).to(dtype)
 
     def extra_repr(self) -> str:
-        return f"num_heads={len(self._eighths)}"
+        return f"num_heads={len(self._slopes)}"

@@ -31,6 +31,9 @@ class Bias(nn.Module, ABC):
         query: those at these positions, as passed to the read, before any score mapped them.
         """
 
+    def forward(self, query: Queries, positions: Positions) -> Float[Tensor, "..."]:
+        return self.materialize(query, positions)
+
     def diagonals(self, positions: Positions, dtype: torch.dtype = torch.float32) -> Diagonals:
         """Return one number per diagonal if the bias is constant along diagonals, else None.
 
@@ -136,9 +139,7 @@ class SumOfBiases(Bias):
         self.left, self.right = left, right
 
     def materialize(self, query: Queries, positions: Positions) -> Float[Tensor, "..."]:
-        left = self.left.materialize(query, positions)
-        right = self.right.materialize(query, positions)
-        return torch.add(*align_pair(left, right))
+        return torch.add(*align_pair(self.left(query, positions), self.right(query, positions)))
 
     def diagonals(self, positions: Positions, dtype: torch.dtype = torch.float32) -> Diagonals:
         left, right = self.left.diagonals(positions, dtype), self.right.diagonals(positions, dtype)

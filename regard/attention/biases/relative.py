@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from regard.attention.axes import check_integer
 from regard.attention.biases.base import DistanceBias
+from regard.ops.constants import constant, tensor_of
 
 
 @final
@@ -42,14 +43,13 @@ class RelativeBias(DistanceBias):
         self.two_sided, self.max_distance = two_sided, max_distance
         heads = () if num_heads is None else (num_heads,)
         self.table = nn.Parameter(torch.zeros(*heads, buckets))
-        self._bounds: Tensor
-        bounds = _bounds(buckets // 2 if two_sided else buckets, max_distance)
-        self.register_buffer("_bounds", torch.tensor(bounds), persistent=False)
+        self._bounds = tuple(_bounds(buckets // 2 if two_sided else buckets, max_distance))
 
     def bucket(self, distance: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
         """Return the bucket of each distance, position of the key minus position of the query."""
         past = distance.abs() if self.two_sided else (-distance).clamp(min=0)
-        bucket = torch.bucketize(past, self._bounds, right=True)
+        bounds = constant(tensor_of, self._bounds, device=past.device, dtype=torch.int64)
+        bucket = torch.bucketize(past, bounds, right=True)
         return bucket + (distance > 0) * (self.table.shape[-1] // 2) if self.two_sided else bucket
 
     def at(self, distance: Int[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "..."]:

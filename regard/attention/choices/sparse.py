@@ -21,6 +21,7 @@ from torch import Tensor
 
 from regard.attention.axes import Allowed, Pairs
 from regard.attention.choices.base import Choice, Soft, mask_scores
+from regard.compat.torch import run_pre_hooks
 
 
 @final
@@ -44,7 +45,8 @@ class Sparse(Choice):
 
     def weights(self, scores: Pairs, allowed: Allowed) -> Pairs:
         if self.alpha == 1:
-            return self.soft.weights(scores, allowed)
+            return self.soft(scores, allowed)
+        run_pre_hooks(self.soft, scores)
         scores = self.soft.scale_scores(scores)
         if allowed is None:
             return entmax(scores, alpha=self.alpha)

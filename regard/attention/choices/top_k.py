@@ -102,7 +102,7 @@ class TopK(KeySelection):
         index = best_keys(masked_scores.detach(), self.k)
         if allowed is not None:
             allowed = allowed.expand(scores.shape).gather(-1, index)
-        return SelectedKeys(index, self.soft.weights(scores.gather(-1, index), allowed))
+        return SelectedKeys(index, self.soft(scores.gather(-1, index), allowed))
 
     def tile(self, first: int, last: int) -> "TopK":
         return TopK(self.k, beta=self.soft.tile(first, last).beta)

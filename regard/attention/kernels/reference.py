@@ -26,7 +26,7 @@ def weights(inputs: AttentionInputs) -> Pairs:
 def choose_weights(inputs: AttentionInputs) -> tuple[Pairs, Allowed]:
     """Return the weights in the dtype of the choice, and the boolean mask of allowed pairs."""
     scores, allowed = masked_scores(inputs)
-    return inputs.choice.weights(scores, allowed), allowed
+    return inputs.choice(scores, allowed), allowed
 
 
 def masked_scores(inputs: AttentionInputs) -> tuple[Pairs, Allowed]:

@@ -20,6 +20,7 @@ from regard.attention.scores.base import (
     apply_weight,
     init_weight,
 )
+from regard.compat.torch import run_pre_hooks
 
 
 @final
@@ -86,9 +87,11 @@ class Concat(Score):
         return cls(sizes.query, sizes.keys, sizes.hidden, num_heads=sizes.num_heads)
 
     def map_query(self, query: Queries) -> MappedQueries:
+        run_pre_hooks(self, query)
         return apply_weight(query, self.weight[..., : self.query_dim], "query")
 
     def map_keys(self, keys: Float[Tensor, "... key key_dim"]) -> Float[Tensor, "... key hidden"]:
+        run_pre_hooks(self, keys)
         return apply_weight(keys, self.weight[..., self.query_dim :], "keys")
 
     def form(self, dim: int) -> Form:

@@ -23,6 +23,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention.axes import MappedKeys, MappedQueries, Pairs, Queries
+from regard.compat.torch import run_pre_hooks
 from regard.ops.linear import linear
 
 
@@ -113,8 +114,13 @@ class Score(nn.Module):
         """Return the formula of the scores of mapped vectors of size `dim`, for fused kernels."""
         return None
 
-    def forward(self, query: Queries, keys: Float[Tensor, "... key key_dim"]) -> Pairs:
-        return self.compare(self.map_query(query), self.map_keys(keys))
+    def forward(
+        self, query: Queries, keys: Float[Tensor, "... key key_dim"], *, is_mapped: bool = False
+    ) -> Pairs:
+        """Return the scores of all pairs; is_mapped: of vectors that are mapped already."""
+        if not is_mapped:
+            query, keys = self.map_query(query), self.map_keys(keys)
+        return self.compare(query, keys)
 
     def extra_repr(self) -> str:
         shapes = [f"{name}: {tuple(x.shape)}" for name, x in self.named_parameters(recurse=False)]
@@ -158,15 +164,17 @@ class LinearMaps(Score):
         )
 
     def map_query(self, query: Queries) -> MappedQueries:
+        run_pre_hooks(self, query)
         return apply_weight(query, self.query_weight, "query")
 
     def map_keys(self, keys: Float[Tensor, "... key key_dim"]) -> Float[Tensor, "... key hidden"]:
+        run_pre_hooks(self, keys)
         return apply_weight(keys, self.key_weight, "keys")
 
 
 def compare_all(score: Score, query: Tensor, keys: Tensor) -> Pairs:
     """Return the scores of all pairs. Raises: ValueError if `compare` gives another shape."""
-    scores = score.compare(query, keys)
+    scores = score(query, keys, is_mapped=True)
     leading = torch.broadcast_shapes(query.shape[:-2], keys.shape[:-2])
     shape = (*leading, query.shape[-2], keys.shape[-2])
     if scores.shape != shape:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from regard.attention.axes import MappedQueries, Queries
 from regard.attention.scores.base import Score, ScoreSizes, apply_weight, init_weight
+from regard.compat.torch import run_pre_hooks
 
 
 @final
@@ -33,6 +34,7 @@ class Location(Score):
         return cls(sizes.query, sizes.max_keys)
 
     def map_query(self, query: Queries) -> MappedQueries:
+        run_pre_hooks(self, query)
         return apply_weight(query, self.weight, "query")
 
     def compare(

@@ -38,7 +38,7 @@ class SoftCap(Score):
         return self.score.map_keys(keys)
 
     def compare(self, query: MappedQueries, keys: MappedKeys) -> Pairs:
-        return cap_scores(self.score.compare(query, keys), self.cap)
+        return cap_scores(self.score(query, keys, is_mapped=True), self.cap)
 
     def form(self, dim: int) -> Form | None:
         form = self.score.form(dim)

@@ -117,7 +117,7 @@ class PackedTransformer:
         """Return the encodings of the first `count` positions; all of them if they are learned."""
         match self._positions:
             case forms.SinusoidsForm(dim):
-                return sinusoids(0, count, dim).numpy()
+                return sinusoids(0, count, dim).float().numpy()
             case forms.LearnedForm(weight):
                 return _array(weight)
             case None:

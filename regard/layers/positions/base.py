@@ -101,7 +101,12 @@ class PositionalEncoding(nn.Module):
         return None
 
     def forward(self, items: Items, start: int = 0) -> Items:
-        return self.add(items, start)
+        """Return `add(items, start)`. Raises: ValueError if it changes the shape."""
+        added = self.add(items, start)
+        if added.shape != items.shape:
+            sizes = f"{tuple(items.shape)}, got {tuple(added.shape)}"
+            raise ValueError(f"{type(self).__name__}.add must keep the shape of items, {sizes}")
+        return added
 
 
 class LearnedVectors(PositionalEncoding):

@@ -12,16 +12,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.layers.forms import NoFormError, SinusoidsForm
+from regard.layers.forms import SinusoidsForm
 from regard.layers.positions.base import Items, PositionalEncoding, PositionSizes, check_size
+from regard.ops.constants import constant
+
+_LEAST_ROWS = 256
+"""Rows of the smallest table that is kept; a longer one has twice as many, and so on."""
 
 
 def sinusoids(start: int, length: int, dim: int) -> Float[Tensor, "length dim"]:
-    """Return rows start .. start + length - 1 of P; an odd dim ends with a sine."""
-    position = torch.arange(start, start + length, dtype=torch.float64)[:, None]
-    rate = torch.exp(torch.arange(0, dim, 2, dtype=torch.float64) * (-math.log(10000.0) / dim))
-    angle = position * rate
-    return torch.stack((angle.sin(), angle.cos()), -1).flatten(-2)[:, :dim].float()
+    """Return rows start .. start + length - 1 of P in float64; an odd dim ends with a sine."""
+    position = torch.arange(start, start + length, dtype=torch.float64, device="cpu")[:, None]
+    pairs = torch.arange(0, dim, 2, dtype=torch.float64, device="cpu")
+    angle = position * torch.exp(pairs * (-math.log(10000.0) / dim))
+    return torch.stack((angle.sin(), angle.cos()), -1).flatten(-2)[:, :dim]
 
 
 class Sinusoidal(PositionalEncoding):
@@ -30,7 +34,6 @@ class Sinusoidal(PositionalEncoding):
     def __init__(self, dim: int):
         super().__init__()
         self.dim = dim
-        self.register_buffer("_table", sinusoids(0, 256, dim), persistent=False)
 
     @classmethod
     def create(cls, config: Any, sizes: PositionSizes) -> Self:
@@ -40,23 +43,22 @@ class Sinusoidal(PositionalEncoding):
         check_size("dim", self, self.dim, sizes.width)
 
     def add(self, items: Items, start: int = 0) -> Items:
-        return items + self._rows(start, start + items.shape[1]).to(items.dtype)
+        count, wide = items.shape[1], torch.promote_types(items.dtype, torch.float32)
+        if torch.compiler.is_exporting():  # a table in the graph would limit the length
+            rows = sinusoids(start, count, self.dim).to(items.device, wide)
+        else:
+            end, size = start + count, _LEAST_ROWS
+            while size < end:
+                size *= 2
+            table = constant(sinusoids, 0, size, self.dim, device=items.device, dtype=wide)
+            rows = table[start:end]
+        return items + rows.to(items.dtype)
 
     def matrix(self, length: int, start: int = 0) -> Float[Tensor, "length dim"]:
-        return sinusoids(start, length, self.dim)
+        return sinusoids(start, length, self.dim).float()
 
     def extra_repr(self) -> str:
         return str(self.dim)
 
     def form(self) -> SinusoidsForm:
-        expected = sinusoids(0, len(self._table), self.dim)
-        if self._table.dtype != expected.dtype or not torch.equal(self._table, expected):
-            raise NoFormError(self, "has a table that differs from its sines and cosines")
         return SinusoidsForm(self.dim)
-
-    def _rows(self, start: int, end: int) -> Tensor:
-        if torch.compiler.is_exporting():  # a table in the graph would limit the length
-            return sinusoids(start, end - start, self.dim).to(self._table)
-        if end > self._table.shape[0]:
-            self._table = sinusoids(0, 2 * end, self.dim).to(self._table)
-        return self._table[start:end]

@@ -28,6 +28,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.compat.torch import run_pre_hooks
 from regard.ops.linear import linear
 
 CellState = tuple[Tensor, ...]
@@ -59,6 +60,7 @@ class Cell(nn.Module, ABC):
         self, items: Float[Tensor, "*batch input_dim"]
     ) -> Float[Tensor, "*batch gates_hidden"]:
         """Return A x + b for any number of items."""
+        run_pre_hooks(self, items)
         return linear(items, self.input_weight, self.bias)
 
     def begin(self, rows: int) -> CellState:

@@ -52,6 +52,7 @@ from regard.attention.biases import RelativeBias
 from regard.attention.choices import Choice
 from regard.attention.memory import KeyValueCache, Memory, keep_last
 from regard.attention.scores import BareAdditive, Dot, ScaledDot, Score
+from regard.compat.torch import run_pre_hooks
 from regard.layers.read import Read, Role
 from regard.layers.recurrent.cells import CELLS, CellState, xavier_gates_
 
@@ -138,11 +139,13 @@ class SelfAttentiveCell(nn.Module):
 
     def init_from(self, final: CellState) -> Past:
         """Return a past that holds the final state of an encoder layer."""
+        run_pre_hooks(self, *final)
         read = torch.zeros_like(torch.cat(final, -1)) if self.reads_first else final[0]
         return Past(final[0], read, self._extend_memory(None, final))
 
     def project(self, items: Float[Tensor, "*batch input_dim"]) -> Float[Tensor, "*batch columns"]:
         """Return the terms in x for any number of items: A x + b, and W_x x (lstm)."""
+        run_pre_hooks(self, items)
         gates = self.cell.project(items)
         return torch.cat((gates, _map(items, self.query_weight)), -1) if self.reads_first else gates
 

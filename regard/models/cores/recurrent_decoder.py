@@ -46,7 +46,15 @@ from regard.models.cores.config import (
     SelfAttentiveConfig,
     check_reads,
 )
-from regard.models.cores.core import Core, Item, Items, config_of, create_choice, load_class
+from regard.models.cores.core import (
+    Core,
+    Item,
+    Items,
+    check_unused,
+    config_of,
+    create_choice,
+    load_class,
+)
 from regard.ops.gru import GRUDecoderState, GRUWeights, ReadWeights, SourceMemory, decode
 
 AnyCell = Cell | SelfAttentiveCell
@@ -121,6 +129,8 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
         for name, value in options.items():
             if value is not None and not (encodes and decodes):
                 raise ValueError(f"`{name}` must be None without an encoder or a decoder")
+        if not decodes:
+            check_unused(config, ("decoder_layers",), "decodes=False")
         check_reads(config, encodes=encodes, decodes=decodes)
         super().__init__(
             width, memory_dim=source, encodes=encodes, decodes=decodes, in_order=in_order

@@ -45,7 +45,15 @@ from regard.layers.positions.config import PositionsConfig
 from regard.layers.read import Role
 from regard.layers.residual import Residual
 from regard.models.cores.config import SCORES, TransformerConfig
-from regard.models.cores.core import Core, Item, Items, config_of, create_choice, load_class
+from regard.models.cores.core import (
+    Core,
+    Item,
+    Items,
+    check_unused,
+    config_of,
+    create_choice,
+    load_class,
+)
 from regard.settings.declare import convert
 
 
@@ -91,7 +99,7 @@ class Transformer(Core):
         feedforward  () -> feed-forward network of a block, (batch, time, width) in and out
 
     Layers of other classes than those of this package keep their initial weights.
-    Raises: ValueError if window is given with in_order=False, or if parts do not fit together.
+    Raises: ValueError for a setting without effect, or if parts do not fit together.
     """
 
     def __init__(
@@ -135,8 +143,18 @@ class Transformer(Core):
             raise ValueError(f"`choice` must be None with options of a choice, {changed}")
         if config.norm_order == "none" and own["norm"] is not None:
             raise ValueError("norm must be None with norm_order='none', which has no norms")
-        if not in_order and config.window is not None:
-            raise ValueError(f"window must be None for sets, got {config.window}")
+        unused = {
+            "encodes=False": () if encodes else ("inducing_points",),
+            "decodes=False": () if decodes else ("decoder_layers", "window"),
+            "in_order=False": () if in_order else ("window",),
+            "`score`": () if own["score"] is None else ("score_hidden", "soft_cap"),
+            "`norm`": () if own["norm"] is None else ("norm_eps",),
+            "`feedforward`": () if own["feedforward"] is None else ("activation", "gated"),
+        }
+        for reason, names in unused.items():
+            check_unused(config, names, reason)
+        if not encodes and config.decoder_layers is not None:
+            check_unused(config, ("layers",), "encodes=False and decoder_layers")
         num_encoder = config.layers if encodes else 0
         num_decoder = (config.decoder_layers or config.layers) if decodes else 0
         super().__init__(config.width, encodes=encodes, decodes=decodes, in_order=in_order)
@@ -167,7 +185,7 @@ class Transformer(Core):
         return [*self.encoder, *(block.feedforward for block in self._decoder_blocks)]
 
     def encode(self, source: Padded) -> Padded:
-        items, mask = self.positions.add(source.items), source.mask
+        items, mask = self.positions(source.items), source.mask
         for block in self.encoder:
             items = block(items, mask)
         return source._replace(items=self.encoder_norm(items))
@@ -177,30 +195,26 @@ class Transformer(Core):
         if source is None:
             return TransformerState(sources=pasts, pasts=pasts)
         encoded = self.encode(source)
-        sources: list[Memory] = []
-        for block in self._decoder_blocks:
-            assert block.cross is not None
-            sources.append(block.cross.memory(encoded.items, source.mask))
-        return TransformerState(tuple(sources), pasts)
+        sources = tuple(block.read_source(encoded) for block in self._decoder_blocks)
+        return TransformerState(sources, pasts)
 
     def decode_set(self, queries: Items, encoded: Padded) -> list[Items]:
         if self.in_order:
             raise ValueError("`decode_set` needs a core with in_order=False")
         items, hidden = queries, []
         for block in self._decoder_blocks:
-            assert block.cross is not None
-            items = block.decode_set(items, block.cross.memory(encoded.items, encoded.mask))
+            items = block.decode_set(items, block.read_source(encoded))
             hidden.append(self.decoder_norm(items))
         return hidden
 
     def forward(self, targets: Items, state: TransformerState) -> Items:
-        items = self.positions.add(targets)
+        items = self.positions(targets)
         for block, source in zip(self._decoder_blocks, state.sources, strict=True):
             items = block(items, source)
         return self.decoder_norm(items)
 
     def step(self, target: Item, state: TransformerState) -> tuple[Item, TransformerState]:
-        item = self.positions.add(target.unsqueeze(1), state.position)
+        item = self.positions(target.unsqueeze(1), state.position)
         pasts = []
         for layer, block in enumerate(self._decoder_blocks):
             item, past = block.step(item, state.pasts[layer], state.sources[layer])

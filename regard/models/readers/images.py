@@ -22,8 +22,6 @@ class ImageReader(Reader):
 
     Pixels are in [0, 1].
     patch:    side of a patch; None for the stem.
-    centers:  (positions, 2), x and y of the center of each item, as shares of the image's width and
-    height.
     downsampling_layers: number of halvings of the stem; an item covers 2^downsampling_layers pixels
     a side.
     Raises:   ValueError if the sides of the image are not multiples of `patch`.
@@ -39,7 +37,7 @@ class ImageReader(Reader):
         dropout: float = 0.0,
     ):
         super().__init__()
-        self.dim, self.shape = dim, shape
+        self.dim, self.shape = dim, tuple(shape)
         channels, height, width = shape
         if patch is None:
             side = 2**downsampling_layers
@@ -52,21 +50,28 @@ class ImageReader(Reader):
                 )
             self.stem = nn.Conv2d(channels, dim, patch, stride=patch)
         self.grid = -(-height // side), -(-width // side)
-        rows, columns = self.grid
-        centers = [
-            ((i + 0.5) * side / height, (j + 0.5) * side / width)
-            for i in range(rows)
-            for j in range(columns)
-        ]
-        self.register_buffer("centers", torch.tensor(centers).flip(-1), persistent=False)
+        self.side, (rows, columns) = side, self.grid
         self.rows = nn.Parameter(torch.randn(rows, 1, dim) * 0.02)
         self.columns = nn.Parameter(torch.randn(columns, dim) * 0.02)
         self.dropout = Dropout(dropout)
+
+    @property
+    def centers(self) -> Float[Tensor, "positions 2"]:
+        """x and y of the center of each item, as shares of the image's width and height."""
+        axes = []
+        for count, size in zip(self.grid, self.shape[1:], strict=True):
+            middles = torch.arange(count, dtype=torch.float64, device="cpu") + 0.5
+            axes.append(middles * self.side / size)
+        rows, columns = torch.meshgrid(*axes, indexing="ij")
+        return torch.stack((columns, rows), -1).flatten(0, 1)
 
     def shapes(self) -> tuple[Shape, Shape]:
         return ("batch", *self.shape), ("batch", self.grid[0] * self.grid[1], self.dim or "model")
 
     def forward(self, source: Float[Tensor, "batch channels height width"]) -> Unpadded:
+        if tuple(source.shape[1:]) != self.shape:
+            expected = ", ".join(map(str, ("batch", *self.shape)))
+            raise ValueError(f"images must be ({expected}), got {tuple(source.shape)}")
         features = self.stem(source - 0.5).permute(0, 2, 3, 1)  # (batch, row, column, dim)
         items = features + (self.rows + self.columns).to(features.dtype)
         return Unpadded.of(self.dropout(items.flatten(1, 2)))

@@ -29,10 +29,11 @@ from regard.attention.masks import Padded, Placed
 from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
 from regard.models.readers.reader import Reader, Shape
+from regard.ops.constants import constant, tensor_of
 
 _FAR = -9.0
 """Center of padding, relative to the extent: away from all boxes."""
-_RATES = 4
+_RATES = tuple(math.pi * 2**rate for rate in range(4))
 
 
 class PointReader(Reader):
@@ -73,18 +74,17 @@ class PointReader(Reader):
         self.local = nn.Sequential(
             Linear(self.numbers, hidden), nn.LayerNorm(hidden), nn.ReLU(), Linear(hidden, dim)
         )
-        self.place = nn.Sequential(Linear(6 + 12 * _RATES, dim), nn.GELU(), Linear(dim, dim))
+        self.place = nn.Sequential(Linear(6 + 12 * len(_RATES), dim), nn.GELU(), Linear(dim, dim))
         self.combine = Linear(2 * dim, dim)
         self.dropout = Dropout(dropout)
-        self.register_buffer("_extent", torch.tensor(list(map(float, extent))), persistent=False)
-        self.register_buffer("_rates", math.pi * 2.0 ** torch.arange(_RATES), persistent=False)
+        self.extent = tuple(map(float, extent))
 
     def shapes(self) -> tuple[Shape, Shape]:
         return ("batch", "points", self.numbers), ("batch", "groups", self.dim or "model")
 
     def forward(self, source: Padded) -> Placed:
         absent = _padding(source.lengths, source.items.shape[1])
-        points = sort_points(source.items, absent)
+        points = sort_points(widen(source.items), absent)
         places = points[..., :3]
         index = farthest_points(places, absent, self.groups)
         centers = places.gather(1, index[..., None].expand(-1, -1, 3))
@@ -92,26 +92,29 @@ class PointReader(Reader):
         rows = torch.arange(points.shape[0], device=points.device)[:, None, None]
         group = points[rows, near]  # (batch, groups, neighbors, 3 + features)
         offsets = (group[..., :3] - centers[:, :, None]) / self.radius
-        local = self.local(torch.cat((offsets, group[..., 3:]), -1))
+        dtype = next(self.parameters()).dtype
+        local = self.local(torch.cat((offsets, group[..., 3:]), -1).to(dtype))
         local = local.masked_fill(~inside[..., None], -torch.inf).amax(2)
         least = places.masked_fill(absent[..., None], torch.inf).amin(1, keepdim=True)
         most = places.masked_fill(absent[..., None], -torch.inf).amax(1, keepdim=True)
-        distances = torch.cat((centers - least, most - centers), -1) / self._extent.repeat(2)
-        angle = widen(distances[..., None] * self._rates).flatten(-2)
+        extent = constant(tensor_of, self.extent, device=points.device, dtype=points.dtype)
+        rates = constant(tensor_of, _RATES, device=points.device, dtype=points.dtype)
+        distances = torch.cat((centers - least, most - centers), -1) / extent.repeat(2)
+        angle = (distances[..., None] * rates).flatten(-2)
         place = self.place(torch.cat((distances, angle.sin(), angle.cos()), -1).to(local.dtype))
         items = self.dropout(self.combine(torch.cat((local, place), -1)))
         counts = source.lengths.clamp(max=self.groups)
         absent = _padding(counts, self.groups)[..., None]
-        centers = (centers / self._extent + 0.5).masked_fill(absent, _FAR)
+        centers = (centers / extent + 0.5).masked_fill(absent, _FAR)
         return Placed.of(items.masked_fill(absent, 0.0), counts, centers)
 
     @property
-    def margin(self) -> Float[Tensor, " axes"]:
+    def margin(self) -> tuple[float, ...]:
         """Distance, relative to the extent, of a center from its object's box: up to r / 4.
 
         Centers are points of surfaces, and so at the faces of the boxes, some of them just outside.
         """
-        return self.radius / 4 / self._extent
+        return tuple(self.radius / 4 / side for side in self.extent)
 
 
 def _padding(lengths: Int[Tensor, " batch"], count: int) -> Bool[Tensor, "batch time"]:

@@ -24,18 +24,25 @@ from regard.attention.masks import Unpadded
 from regard.layers.convolutions import Stem
 from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
-from regard.layers.positions.sinusoidal import sinusoids
+from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.models.readers.reader import Reader, Shape
+from regard.ops.constants import constant
 
 
 def mel_filters(bands: int, bins: int, sample_rate: int) -> Float[Tensor, "bands bins"]:
     """Return triangular filters, evenly spaced on the mel scale from 0 to half the sample rate."""
     top = 2595 * math.log10(1 + sample_rate / 2 / 700)
-    hertz = 700 * (10 ** (torch.linspace(0, top, bands + 2, dtype=torch.float64) / 2595) - 1)
-    frequency = torch.linspace(0, sample_rate / 2, bins, dtype=torch.float64)
+    mels = torch.linspace(0, top, bands + 2, dtype=torch.float64, device="cpu")
+    hertz = 700 * (10 ** (mels / 2595) - 1)
+    frequency = torch.linspace(0, sample_rate / 2, bins, dtype=torch.float64, device="cpu")
     low, middle, high = hertz[:-2, None], hertz[1:-1, None], hertz[2:, None]
     rise, fall = (frequency - low) / (middle - low), (high - frequency) / (high - middle)
-    return torch.minimum(rise, fall).clamp(min=0).float()
+    return torch.minimum(rise, fall).clamp(min=0)
+
+
+def hann_window(length: int) -> Float[Tensor, " length"]:
+    """Return the periodic Hann window."""
+    return torch.hann_window(length, dtype=torch.float64, device="cpu")
 
 
 class LogMel(nn.Module):
@@ -43,24 +50,25 @@ class LogMel(nn.Module):
 
     def __init__(self, sample_rate: int, bands: int, *, hop: float = 0.01):
         super().__init__()
-        self.hop, length = round(hop * sample_rate), round(0.025 * sample_rate)
-        self.size = 1 << (length - 1).bit_length()
-        self.register_buffer("_window", torch.hann_window(length), persistent=False)
-        filters = mel_filters(bands, self.size // 2 + 1, sample_rate)
-        self.register_buffer("_filters", filters, persistent=False)
+        self.hop, self.length = round(hop * sample_rate), round(0.025 * sample_rate)
+        self.size = 1 << (self.length - 1).bit_length()
+        self.filters = bands, self.size // 2 + 1, sample_rate
 
     def forward(self, sound: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch bands frames"]:
+        sound = widen(sound)
+        window = constant(hann_window, self.length, device=sound.device, dtype=sound.dtype)
+        filters = constant(mel_filters, *self.filters, device=sound.device, dtype=sound.dtype)
         with torch.autocast(sound.device.type, enabled=False):
             spectrum = torch.stft(
-                widen(sound),
+                sound,
                 self.size,
                 hop_length=self.hop,
-                win_length=len(self._window),
-                window=self._window,
+                win_length=self.length,
+                window=window,
                 pad_mode="constant",
                 return_complex=True,
             )[..., :-1]
-            bands = torch.log(self._filters @ spectrum.abs().square() + 1e-6)
+            bands = torch.log(filters @ spectrum.abs().square() + 1e-6)
             mean = bands.mean((1, 2), keepdim=True)
             return (bands - mean) / (bands.std((1, 2), keepdim=True) + 1e-3)
 
@@ -82,7 +90,6 @@ class FrameReader(Reader):
     """Reader of sound (batch, samples), giving items (batch, positions, dim) of
     2^downsampling_layers frames each.
 
-    centers: (positions, 1), the center of each item as a share of the length.
     hidden:  largest width of the masked ranges of bands in training; 0: none.
     """
 
@@ -103,27 +110,31 @@ class FrameReader(Reader):
         self.dim, self.hidden, self.samples = dim, hidden, samples
         self.spectrum = LogMel(sample_rate, bands, hop=hop)
         frames = samples // self.spectrum.hop
-        num_items = -(-frames // 2**downsampling_layers)
+        self.frames_per_item = 2**downsampling_layers
+        self.num_items = -(-frames // self.frames_per_item)
         self.stem = Stem(1, channels, downsampling_layers=downsampling_layers)
         self.project = Linear(channels * -(-bands // 2**downsampling_layers), dim)
-        # The first frame is centered on the first sample, and an item on its frames.
-        middle = (torch.arange(num_items) + 0.5) * 2**downsampling_layers - 0.5
-        centers = (middle * self.spectrum.hop / samples)[:, None]
-        self.register_buffer("centers", centers, persistent=False)
-        self.register_buffer("_positions", sinusoids(0, num_items, dim), persistent=False)
+        self.positions = Sinusoidal(dim)
         self.dropout = Dropout(dropout)
 
+    @property
+    def centers(self) -> Float[Tensor, "positions 1"]:
+        """Center of each item as a share of the length."""
+        # The first frame is centered on the first sample, and an item on its frames.
+        items = torch.arange(self.num_items, dtype=torch.float64, device="cpu")
+        middles = (items + 0.5) * self.frames_per_item - 0.5
+        return (middles * self.spectrum.hop / self.samples)[:, None]
+
     def shapes(self) -> tuple[Shape, Shape]:
-        return ("batch", self.samples), (
-            "batch",
-            len(self.get_buffer("centers")),
-            self.dim or "model",
-        )
+        return ("batch", self.samples), ("batch", self.num_items, self.dim or "model")
 
     def forward(self, source: Float[Tensor, "batch samples"]) -> Unpadded:
-        bands = self.spectrum(source)
+        if tuple(source.shape[1:]) != (self.samples,):
+            sizes = f"(batch, {self.samples}), got {tuple(source.shape)}"
+            raise ValueError(f"sounds must be {sizes}")
+        bands = self.spectrum(source).to(next(self.parameters()).dtype)
         if self.training and self.hidden:
             bands = hide_bands(bands, self.hidden)
         features = self.stem(bands[:, None])  # (batch, channels, bands, positions)
         items = self.project(features.flatten(1, 2).transpose(1, 2))
-        return Unpadded.of(self.dropout(items + self._positions.to(items.dtype)))
+        return Unpadded.of(self.dropout(self.positions(items)))

@@ -11,12 +11,12 @@ Source: lectures, E.1 (sequence to vector); label smoothing szegedy2016, section
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.axes import widen
 from regard.models.writers.vector import VectorWriter
+from regard.ops.constants import constant, tensor_of
 from regard.ops.token_loss import TokenLoss
 
 
@@ -25,8 +25,6 @@ class ClassWriter(VectorWriter):
 
     class_weights: weight of each class in the loss; all 1 if empty.
     """
-
-    class_weights: Tensor | None
 
     def __init__(
         self,
@@ -45,8 +43,7 @@ class ClassWriter(VectorWriter):
             raise ValueError(
                 f"class_weights must have {num_classes} numbers, or none, got {len(class_weights)}"
             )
-        weights = torch.tensor(class_weights) if class_weights else None
-        self.register_buffer("class_weights", weights, persistent=False)  # only training uses them
+        self.class_weights = tuple(class_weights)
 
     def answer(self, hidden: Any) -> Float[Tensor, "batch classes"]:
         return widen(self.scores(hidden)).softmax(-1)
@@ -59,6 +56,9 @@ class ClassWriter(VectorWriter):
             return TokenLoss(nll, nll.detach())
         if self.label_smoothing:
             losses = (1 - self.label_smoothing) * losses - self.label_smoothing * log_p.mean(-1)
-        if self.class_weights is not None:
-            losses = losses * self.class_weights.to(losses.dtype)[target]
+        if self.class_weights:
+            weights = constant(
+                tensor_of, self.class_weights, device=losses.device, dtype=losses.dtype
+            )
+            losses = losses * weights[target]
         return TokenLoss(losses.sum(), nll.detach())

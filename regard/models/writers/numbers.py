@@ -11,12 +11,12 @@ Source: lectures, E.1 (sequence to vector).
 
 from collections.abc import Sequence
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention.axes import widen
 from regard.models.writers.vector import VectorWriter
+from regard.ops.constants import constant, tensor_of
 from regard.ops.token_loss import TokenLoss
 
 
@@ -28,9 +28,6 @@ class NumberWriter(VectorWriter):
     Raises: ValueError if means is empty or differs from deviations in length, or a deviation is not
             positive.
     """
-
-    mean: Tensor
-    deviation: Tensor
 
     def __init__(
         self,
@@ -52,18 +49,23 @@ class NumberWriter(VectorWriter):
         if error not in ("squared", "absolute"):
             raise ValueError(f"error must be squared or absolute, got {error!r}")
         super().__init__(dim, len(means), pool=pool, dropout=dropout)
-        self.error = error
-        # Not persistent: the run folder stores them.
-        self.register_buffer("mean", torch.tensor(means), persistent=False)
-        self.register_buffer("deviation", torch.tensor(deviations), persistent=False)
+        self.error, self.means, self.deviations = error, tuple(means), tuple(deviations)
 
     def answer(self, hidden: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch numbers"]:
-        return self.mean + self.deviation * widen(self.scores(hidden))
+        scores = widen(self.scores(hidden))
+        mean, deviation = self._statistics(scores)
+        return mean + deviation * scores
 
     def loss(
         self, hidden: Float[Tensor, "batch dim"], target: Float[Tensor, "batch numbers"]
     ) -> TokenLoss:
-        difference = widen(self.scores(hidden)) - (target - self.mean) / self.deviation
+        scores = widen(self.scores(hidden))
+        mean, deviation = self._statistics(scores)
+        difference = scores - (target - mean) / deviation
         error = difference.square() if self.error == "squared" else difference.abs()
         total = error.mean(-1).sum()
         return TokenLoss(total, total.detach())
+
+    def _statistics(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        mean = constant(tensor_of, self.means, device=scores.device, dtype=scores.dtype)
+        return mean, constant(tensor_of, self.deviations, device=scores.device, dtype=scores.dtype)

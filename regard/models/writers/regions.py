@@ -14,7 +14,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.attention.axes import widen
 from regard.layers.linear import Linear
+from regard.ops.constants import constant, tensor_of
 
 Regions = Float[Tensor, "*batch sides"]
 _TINY = 1e-9
@@ -68,9 +70,12 @@ class RegionEmbedding(nn.Module):
 
     def __init__(self, axes: int, dim: int, *, rates: int = 8):
         super().__init__()
-        self.register_buffer("_rates", math.pi * 2.0 ** torch.arange(rates), persistent=False)
+        self._rates = tuple(math.pi * 2**rate for rate in range(rates))
         self.layers = nn.Sequential(Linear(4 * axes * rates, dim), nn.GELU(), Linear(dim, dim))
 
     def forward(self, regions: Float[Tensor, "*batch sides"]) -> Float[Tensor, "*batch dim"]:
-        angle = (regions[..., None] * self._rates).flatten(-2)
-        return self.layers(torch.cat((angle.sin(), angle.cos()), -1))
+        wide = widen(regions)
+        rates = constant(tensor_of, self._rates, device=wide.device, dtype=wide.dtype)
+        angle = (wide[..., None] * rates).flatten(-2)
+        features = torch.cat((angle.sin(), angle.cos()), -1)
+        return self.layers(features.to(next(self.parameters()).dtype))

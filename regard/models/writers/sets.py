@@ -19,6 +19,7 @@ Source: lectures, E.2, E.5 (image to set, sequence to set); carion2020; proposal
 4.2, with class-wise NMS zhang2023; varifocal zhang2021.
 """
 
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -27,6 +28,7 @@ from torch import Tensor, nn
 
 from regard.attention.axes import widen
 from regard.attention.masks import Padded, Placed
+from regard.compat.torch import run_pre_hooks
 from regard.layers.linear import Linear
 from regard.models.cores.core import Core
 from regard.models.readers.reader import Shape
@@ -37,6 +39,7 @@ from regard.models.writers.matching import (
 )
 from regard.models.writers.regions import RegionEmbedding, overlaps, refine_regions
 from regard.models.writers.writer import Writer
+from regard.ops.constants import constant, tensor_of
 from regard.ops.token_loss import TokenLoss
 
 _COST_CLASS, _COST_DISTANCE, _COST_GIOU = 2.0, 5.0, 2.0
@@ -91,8 +94,6 @@ class SetWriter(Writer):
     """
 
     part = "set"
-    centers: Tensor | None
-    margin: Tensor
 
     def __init__(
         self,
@@ -105,7 +106,7 @@ class SetWriter(Writer):
         centers: Float[Tensor, "items axes"] | Literal["items"] | None = None,
         memory_dim: int | None = None,
         nms_threshold: float = 0.5,
-        margin: Float[Tensor, " axes"] | None = None,
+        margin: Sequence[float] | None = None,
     ):
         super().__init__()
         self.dim, self.set_outputs = dim, blocks
@@ -118,10 +119,10 @@ class SetWriter(Writer):
         self.region_heads = nn.ModuleList(_region_head(dim, axes) for _ in range(blocks))
         self.proposes = centers is not None
         self.queries_kind = "queries of the best proposals" if self.proposes else "learned queries"
-        fixed = centers if isinstance(centers, Tensor) else None
-        self.register_buffer("centers", fixed, persistent=False)
-        margin = torch.zeros(axes) if margin is None else margin
-        self.register_buffer("margin", margin, persistent=False)
+        self.margin = (0.0,) * axes if margin is None else tuple(margin)
+        self.centers: tuple[tuple[float, ...], ...] | None = None
+        if isinstance(centers, Tensor):
+            self.centers = tuple(map(tuple, centers.double().tolist()))
         if centers is None:
             self.queries = nn.Parameter(torch.randn(num_queries, dim) * dim**-0.5)
             points = torch.rand(num_queries, axes) * 0.9 + 0.05
@@ -146,13 +147,11 @@ class SetWriter(Writer):
         self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None
     ) -> SetHidden:
         """Return predictions of each block, and proposals. Raises: TypeError without centers."""
-        centers = self.centers
-        if self.proposes and centers is None:
-            if not isinstance(encoded, Placed):
-                kind = type(encoded).__name__
-                raise TypeError(f'`encoded` must be Placed with centers="items", got {kind}')
-            centers = encoded.centers
-        proposed = None if centers is None else self.propose(encoded, centers)
+        run_pre_hooks(self, encoded)
+        centers, proposed = None, None
+        if self.proposes:
+            centers = self._centers(encoded)
+            proposed = self.propose(encoded, centers)
         queries, start = self.select_queries(encoded.items, proposed)
         hidden = core.decode_set(queries, encoded)
         predictions, (logits, regions) = [], start
@@ -207,8 +206,18 @@ class SetWriter(Writer):
         )
         logits = torch.where(keep[:, : self.num_queries, None], logits, logits.clamp(max=_RARE))
         queries = self.query(items) + self.region_embedding(regions)
-        queries = queries + self.class_embedding(logits.sigmoid())
+        queries = queries + self.class_embedding(logits.sigmoid().to(items.dtype))
         return queries, SetPredictions(logits, regions)
+
+    def _centers(self, encoded: Padded) -> Tensor:
+        items = encoded.items
+        if self.centers is not None:
+            dtype = torch.promote_types(items.dtype, torch.float32)
+            return constant(tensor_of, self.centers, device=items.device, dtype=dtype)
+        if not isinstance(encoded, Placed):
+            kind = type(encoded).__name__
+            raise TypeError(f'`encoded` must be Placed with centers="items", got {kind}')
+        return encoded.centers
 
     def _detach(self, predictions: SetPredictions) -> tuple[Tensor, Tensor]:
         """Return logits and regions, detached in training: each block has its own loss (zhu2021).
@@ -249,7 +258,7 @@ class SetWriter(Writer):
             centers,
             target.regions,
             target.real,
-            margin=self.margin,
+            margin=constant(tensor_of, self.margin, device=centers.device, dtype=centers.dtype),
         )
         row, position = (assigned >= 0).nonzero(as_tuple=True)
         element, weight = assigned[row, position], quality[row, position].clamp(min=0.01)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from regard.attention.axes import widen
 from regard.attention.masks import Padded
+from regard.compat.torch import runs_original_forward
 from regard.layers.forms import NoFormError, TableForm, WriterForm, form_of
 from regard.layers.linear import Linear
 from regard.layers.positions.base import PositionalEncoding
@@ -62,7 +63,7 @@ class TokenWriter(Writer):
         self, tokens: Int[Tensor, "rows time"], start: int = 0
     ) -> Float[Tensor, "rows time dim"]:
         items = self.inputs.embed(tokens)
-        return items if self.positions is None else self.positions.add(items, start)
+        return items if self.positions is None else self.positions(items, start)
 
     def embed_target(self, target: Padded | None) -> Float[Tensor, "batch steps dim"]:
         """Return the decoder inputs of the target without its last token. Raises: TypeError."""
@@ -87,7 +88,8 @@ class TokenWriter(Writer):
         return [self.inputs] if self.positions is None else [self.inputs, self.positions]
 
     def answer(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch vocab"]:
-        return linear(self._to_table(hidden), self.output_table.weight)
+        table = self._table(hidden)
+        return linear(self._to_table(hidden, table), table)
 
     def form(self) -> WriterForm:
         """Return the form of this module in decoding. Raises: NoFormError if it has positions."""
@@ -107,12 +109,25 @@ class TokenWriter(Writer):
         real = (steps < target.lengths.to(hidden.device)[:, None]).flatten().nonzero().squeeze(1)
         hidden = hidden.flatten(0, 1).index_select(0, real)  # (tokens, dim)
         next_tokens = target.items[:, 1:].flatten().index_select(0, real)
-        hidden = self._to_table(hidden)
-        return token_loss(hidden, self.output_table.weight, None, next_tokens, smoothing=smoothing)
+        table = self._table(hidden)
+        hidden = self._to_table(hidden, table)
+        return token_loss(hidden, table, None, next_tokens, smoothing=smoothing)
 
-    def _to_table(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch e"]:
+    def _table(self, hidden: Tensor) -> Float[Tensor, "vocab e"]:
+        """Return the entries of the output table, as they are when it is called."""
+        table = self.output_table
+        if runs_original_forward(nn.Embedding, table):
+            return table.weight
+        return table(torch.arange(table.num_embeddings, device=hidden.device))
+
+    def _to_table(self, hidden: Tensor, table: Tensor) -> Float[Tensor, "*batch e"]:
         """Return W^T h, whose products with the entries of the output table are the logits."""
-        return hidden if self.output_projection is None else hidden @ self.output_projection.weight
+        projection = self.output_projection
+        if projection is None:
+            return hidden
+        if runs_original_forward(Linear, projection):
+            return hidden @ projection.weight
+        return hidden @ projection(torch.eye(table.shape[1]).to(table)).T
 
     def costs(self, hidden: Float[Tensor, "batch steps dim"], target: Padded) -> Padded:
         smoothing = self.label_smoothing if self.training else 0.0

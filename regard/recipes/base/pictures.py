@@ -39,7 +39,7 @@ def to_picture(pixels: NDArray[np.uint8]) -> Image:
 def patch_axis(reader: ImageReader) -> Axis:
     """Return the axis of an image's items, with the area of each on the picture "image"."""
     # The center of the first item is half an item from the edges; the last may extend beyond them.
-    width, height = (2 * reader.get_buffer("centers")[0].double()).tolist()
+    width, height = (2 * reader.centers[0]).tolist()
     places = []
     for row in range(reader.grid[0]):
         for column in range(reader.grid[1]):

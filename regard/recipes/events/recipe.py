@@ -246,7 +246,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         seconds, reader = self.config.data.seconds, inference.model.reader
         with torch.no_grad():
             bands = reader.spectrum(_source([segment]).to(device_of(inference.model)))[0]
-        middles = reader.centers[:, 0].double().tolist()
+        middles = reader.centers[:, 0].tolist()
         half = (middles[1] - middles[0]) / 2 if len(middles) > 1 else 1.0
         places = []
         for middle in middles:

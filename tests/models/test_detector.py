@@ -113,7 +113,7 @@ def test_core_for_sequences_does_not_decode_sets(core):
 
 
 def test_core_for_sets_rejects_a_window():
-    with pytest.raises(ValueError, match="window must be None for sets"):
+    with pytest.raises(ValueError, match="window has no effect with in_order=False"):
         build_core(TransformerConfig(window=3), in_order=False)
 
 

@@ -1,6 +1,7 @@
 """A user's own parts in a Transformer: score, choice, norm, positions, feed-forward network."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,11 @@ from regard.models.cores.config import TransformerConfig
 from regard.models.cores.recurrent import Recurrent
 from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
+from regard.models.readers.images import ImageReader
+from regard.models.readers.reader import Reader
+from regard.models.readers.sound import FrameReader
 from regard.models.readers.tokens import TokenReader, embedding_table
+from regard.models.writers.classes import ClassWriter
 from regard.models.writers.tokens import TokenWriter
 from tests.engines.small import unsupported_reason
 from tests.helpers import close
@@ -195,3 +200,123 @@ def test_positions_are_given_by_name():
     assert type(core.positions) is Rotary
     with pytest.raises(ValueError, match=r"positions must be sinusoidal, .* got 'rotery'"):
         Transformer(positions="rotery")
+
+
+class Frames(Reader):
+    """Reader of one's own that returns what its caller gives."""
+
+    def forward(self, source: Any) -> Any:
+        return source
+
+
+ITEMS, LENGTHS = torch.randn(2, 5, 12), torch.tensor([5, 3])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (ITEMS, r"Frames must return Padded\(items, lengths\), got Tensor"),
+        (Padded(ITEMS[..., :6], LENGTHS), r"Frames must return items \(batch, time, 12\)"),
+        (Padded(ITEMS[0], LENGTHS), r"got \(5, 12\) and \(2,\)"),
+        (Padded(ITEMS, LENGTHS[:1]), r"got \(2, 5, 12\) and \(1,\)"),
+        (Padded(ITEMS, LENGTHS + 1), "lengths of Frames must be at most 5, got 6"),
+    ],
+)
+@pytest.mark.usefixtures("no_shape_checks")
+def test_a_reader_of_ones_own_returns_items_of_the_width_and_their_lengths(given, message):
+    core = Transformer(width=12, heads=3, layers=1, decodes=False)
+    model = Model(reader=Frames(), core=core, writer=ClassWriter(12, 2))
+    assert model(Padded(ITEMS, LENGTHS)).shape == (2, 2)
+    with pytest.raises((TypeError, ValueError), match=message):
+        model(given)
+
+
+class Halving(PositionalEncoding):
+    """Keeps half of each vector."""
+
+    def rotate(self, vectors: Tensor, start: int | Tensor = 0) -> Tensor:
+        return vectors[..., ::2]
+
+
+class OneRow(PositionalEncoding):
+    """Adds positions, and loses all rows but the first."""
+
+    def add(self, items: Tensor, start: int = 0) -> Tensor:
+        return items[:1]
+
+
+@pytest.mark.parametrize(("positions", "name"), [(Halving(), "rotate"), (OneRow(), "add")])
+@pytest.mark.usefixtures("no_shape_checks")
+def test_positions_keep_the_shape(positions, name):
+    core = Transformer(width=12, heads=3, layers=1, decodes=False, positions=positions)
+    with pytest.raises(ValueError, match=f"{type(positions).__name__}.{name} must keep the shape"):
+        core.encode(Padded(ITEMS, LENGTHS))
+
+
+def test_an_attention_module_of_a_decoder_has_a_memory():
+    core = Transformer(width=12, heads=3, layers=1)
+    core.decoder[0].cross = nn.Linear(12, 12)
+    with pytest.raises(TypeError, match="must have `memory`, as MultiHead has, got Linear"):
+        core.start(Padded(ITEMS, LENGTHS))
+
+
+@pytest.mark.parametrize("size", [(4, 32), (3, 3), (16, 16), (35, 35)])
+@pytest.mark.parametrize("patch", [None, 4])
+@pytest.mark.usefixtures("no_shape_checks")
+def test_images_and_sounds_have_the_size_of_their_reader(size, patch):
+    images = ImageReader((3, 32, 32), 16, patch=patch)
+    with pytest.raises(ValueError, match=r"images must be \(batch, 3, 32, 32\), got \(1, 3,"):
+        images(torch.rand(1, 3, *size))
+    sounds = FrameReader(4000, 16, sample_rate=8000, bands=20, channels=8)
+    with pytest.raises(ValueError, match=r"sounds must be \(batch, 4000\), got"):
+        sounds(torch.rand(1, 100 * size[0]))
+
+
+OTHER: dict[str, Any] = {
+    "choice": "hard", "beta": 2.0, "layers": 2, "decoder_layers": 3, "width": 24, "heads": 2,
+    "head_dim": 2, "head_value_dim": 2, "feedforward": 7, "activation": "gelu", "gated": True,
+    "norm": "rms", "norm_order": "post", "norm_eps": 0.1, "bias": False, "positions": "rotary",
+    "kernel": "reference", "key_heads": 1, "score": "dot", "soft_cap": 0.1, "inducing_points": 3,
+    "window": 2,
+}  # fmt: skip
+"""Another value of each setting that stands alone."""
+DEPENDENT = {"hard", "top_k", "alpha", "head_key_dim", "output_projection", "score_hidden"}
+"""Settings of others, which TransformerConfig refuses without these."""
+
+
+@pytest.mark.parametrize("name", OTHER)
+@pytest.mark.parametrize("part", [{"decodes": False}, {"encodes": False}, {"in_order": False}])
+@pytest.mark.usefixtures("no_shape_checks")
+def test_each_setting_has_an_effect_or_is_refused(name, part):
+    assert set(OTHER) | DEPENDENT == {entry.name for entry in fields(TransformerConfig)}
+    small: dict[str, Any] = {"width": 12, "heads": 4, "layers": 1, "feedforward": 5}
+    plain = Transformer(**small, **part).eval()
+    try:
+        changed = Transformer(**small | {name: OTHER[name]}, **part).eval()
+    except ValueError as error:
+        is_named = f"{name} " in str(error)
+    else:
+        reads = [module for module in changed.modules() if isinstance(module, Read)]
+        is_named = name == "kernel" and {read.kernel for read in reads} == {"reference"}
+    if is_named:
+        return
+    shapes = {key: value.shape for key, value in plain.state_dict().items()}
+    if shapes != {key: value.shape for key, value in changed.state_dict().items()}:
+        return
+    changed.load_state_dict(plain.state_dict())
+    for core in (plain, changed):
+        for parameter in core.parameters():
+            parameter.data = (
+                torch.full_like(parameter, 0.3)
+                + torch.arange(parameter.numel()).view(parameter.shape).sin()
+            )
+    source = Padded(ITEMS, LENGTHS) if plain.encodes else None
+    results = []
+    for core in (plain, changed):
+        if not core.decodes:
+            results.append(core.encode(source).items)
+        elif core.in_order:
+            results.append(core(ITEMS, core.start(source, rows=2)))
+        else:
+            results.append(core.decode_set(ITEMS, core.encode(source))[-1])
+    assert not torch.allclose(*results)

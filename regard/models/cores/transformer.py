@@ -153,8 +153,6 @@ class Transformer(Core):
         }
         for reason, names in unused.items():
             check_unused(config, names, reason)
-        if not encodes and config.decoder_layers is not None:
-            check_unused(config, ("layers",), "encodes=False and decoder_layers")
         num_encoder = config.layers if encodes else 0
         num_decoder = (config.decoder_layers or config.layers) if decodes else 0
         super().__init__(config.width, encodes=encodes, decodes=decodes, in_order=in_order)

@@ -66,6 +66,9 @@ class AttentionInputs(NamedTuple):
     def zeros(self, size: int) -> Tensor:
         """Return zeros (..., query, size) with zero gradients: the output of an empty read."""
         ends = sum(tensor[..., :0].sum() for tensor in (self.query, self.keys, self.values))
+        for part in (self.score, self.choice, self.bias):
+            for parameter in () if part is None else part.parameters():
+                ends = ends + parameter.flatten()[:0].sum()
         return self.values.new_zeros(*self.leading, self.query.shape[-2], size) + ends
 
     def repeat_heads(self) -> "AttentionInputs":

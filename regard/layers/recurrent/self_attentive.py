@@ -135,6 +135,9 @@ class SelfAttentiveCell(nn.Module):
     def begin(self, rows: int) -> Past:
         """Return the initial state of `rows` rows: zeros and no memory."""
         zero = self.cell.bias.new_zeros(rows, self.hidden)
+        # Parameters of the read have a zero gradient, not none, where nothing is read.
+        for parameter in self.parameters():
+            zero = zero + parameter.flatten()[:0].sum()
         return Past(zero, zero.repeat(1, self.cell.parts), None)
 
     def init_from(self, final: CellState) -> Past:

@@ -221,6 +221,9 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
         return RecurrentDecoderState(cells, context=self._context(cells, memory), memory=memory)
 
     def forward(self, targets: Items, state: RecurrentDecoderState) -> Items:
+        if targets.shape[1] == 0:  # a step that is left out: parameters have a zero gradient
+            step = targets.new_zeros(len(targets), 1, targets.shape[-1]) + targets.sum()
+            return self.forward(step, state)[:, :0]
         # The input and output projections are one product each, outside the loop.
         outputs_at_once = self._at_once(targets, state)
         if outputs_at_once is not None:  # time-major

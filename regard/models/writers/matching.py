@@ -96,6 +96,8 @@ def task_aligned_assignment(
     target score of the best proposal is its IoU.
     """
     iou = region_iou(regions[:, :, None], targets[:, None])  # (rows, proposals, targets)
+    if targets.shape[1] == 0:
+        return torch.full(iou.shape[:2], -1, device=iou.device), iou.new_zeros(iou.shape[:2])
     first, last = corners(targets)
     point = centers[..., None, :]
     inside = ((point > first[:, None] - margin) & (point < last[:, None] + margin)).all(-1)

@@ -250,8 +250,6 @@ class SetWriter(Writer):
         self, predictions: SetPredictions, centers: Tensor, target: Any
     ) -> Float[Tensor, ""]:
         """Return the loss of the proposals, several per target, summed over the rows."""
-        if target.labels.shape[1] == 0:
-            return _varifocal(predictions.logits, torch.zeros_like(predictions.logits))
         assigned, quality = task_aligned_assignment(
             _target_probability(predictions, target),
             predictions.regions,

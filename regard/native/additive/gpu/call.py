@@ -68,7 +68,7 @@ def forward(
     Source: bahdanau2015, appendix A.1.2; milakov2018 for the softmax in one pass.
     """
     _require_gpu(query)
-    inputs = AdditiveInputs(query, keys, values, v, first, last, allowed, bias, diagonals)
+    inputs = _inputs(query, keys, values, v, first, last, allowed, bias, diagonals)
     (batch, heads, num_queries, num_keys), value_dim = inputs.sizes, values.shape[-1]
     if 0 in inputs.sizes:
         lse = query.new_full((batch, heads, num_queries), float("-inf"), dtype=inputs.sum_dtype)
@@ -108,7 +108,7 @@ def backward(
     Raises: ValueError where the tensors are not on a GPU (and Triton is not interpreting).
     """
     *read, _exps, out, lse, needs = arguments
-    inputs = AdditiveInputs(*read)
+    inputs = _inputs(*read)
     query, keys, values = inputs.query, inputs.keys, inputs.values
     _require_gpu(query)
     if 0 in inputs.sizes:
@@ -118,7 +118,7 @@ def backward(
     tiles = tiles or (STEP if inputs.is_step else BACKWARD)
     launch = prepare(inputs, tiles.fit(min(query.shape[2], keys.shape[2]), values.shape[-1]))
     delta = (out.to(inputs.sum_dtype) * grad_out.to(inputs.sum_dtype)).sum(-1)
-    saved = grad_out.contiguous(), delta, lse.contiguous()
+    saved = grad_out.resolve_neg().contiguous(), delta, lse.contiguous()
     with torch.cuda.device_of(query):
         if inputs.is_step:
             return _step_gradients(saved, inputs, launch, tiles, needs)
@@ -218,6 +218,11 @@ def _step_gradients(
         _like(grad_bias, inputs.bias),
         _like(grad_diagonals, inputs.diagonals),
     )
+
+
+def _inputs(*tensors: Tensor | None) -> AdditiveInputs:
+    """Return the inputs without negative bits, which the kernels do not know."""
+    return AdditiveInputs(*(None if x is None else x.resolve_neg() for x in tensors))  # pyrefly: ignore[bad-argument-type]
 
 
 def _zeros(

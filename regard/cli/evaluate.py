@@ -17,7 +17,7 @@ from regard.recipes.run_folder import find_unfinished_step, read_run
 from regard.settings.declare import settings
 from regard.settings.tree import settings_by_path
 from regard.system.progress import show_progress
-from regard.system.writing import open_text_atomically
+from regard.system.writing import open_text_atomically, valid_text
 
 USAGE = "regard evaluate RUN [options]"
 ABOUT = "Evaluate a trained model on the test data of its run, or on other data of the same kind."
@@ -57,7 +57,8 @@ def run(argv: list[str]) -> int:
     writing = nullcontext() if out is None else open_text_atomically(out)
     with writing as file, say_if_slow("evaluating on the test data"), show_progress():
         scores = trained.evaluate(predictions=file)
-    print(json.dumps(scores, ensure_ascii=False) if options.json else score_table(scores))
+    text = json.dumps(scores, ensure_ascii=False) if options.json else score_table(scores)
+    print(valid_text(text))
     return DONE
 
 

@@ -75,7 +75,7 @@ def _read_word(word: str, trained: Any, skip_bad: bool) -> Iterator[list[Input]]
             print_notice(notice)
         yield from _blocks(Input(str(file), str(file)) for file in files)
         return
-    check_file(path)
+    check_file(path, may_be_pipe=True)
     if recipe.is_table(path):
         yield from _blocks(recipe.read_inputs(path, skip_bad=skip_bad))
         return

@@ -19,7 +19,7 @@ from regard.recipes.base.run import Run
 from regard.recipes.registry import get_entry
 from regard.settings.declare import settings
 from regard.system.progress import show_progress, track
-from regard.system.writing import open_text_atomically
+from regard.system.writing import open_text_atomically, valid_text
 
 USAGE = "regard predict RUN [INPUT ...|-] [options]"
 ABOUT = (
@@ -171,7 +171,7 @@ class _Predictor:
         if self.options.json:
             found = {"error": str(answer)} if is_bad else answer.json
             entry = {"input": number} | given.describe() | dict(found)
-            print(json.dumps(entry, ensure_ascii=False))
+            print(valid_text(json.dumps(entry, ensure_ascii=False)))
         elif self.is_ranked and not is_bad:
             for rank, (text, score) in enumerate(answer.ranked, start=1):
                 print(name or number, rank, f"{score:.4f}", " ".join(text.splitlines()), sep="\t")

@@ -92,7 +92,7 @@ def input_settings(run: Run) -> tuple[Any, list[str]]:
 
 def check_new(path: Path | None, *, force: bool) -> None:
     """Raise UserError for an output file that exists, unless it may be replaced."""
-    if path is not None and path.exists() and not force:
+    if path is not None and path.is_file() and not force:
         raise UserError(f"{path} exists; it is replaced only with --force")
 
 

@@ -194,7 +194,8 @@ class TextConfig(Splits):
     val_share: FractionWithin = 0.1
     """Fraction at the end of the training text for validation if `val` is not given."""
     line_ends: Literal["keep", "eos"] = "keep"
-    """Tokenization of line ends. keep: as a character; eos: as the word <eos>."""
+    """Tokenization of line ends. keep: as they are, like all white space; eos: as the word <eos>,
+    and (tokenizers bpe and word) other white space as single spaces."""
 
 
 @settings

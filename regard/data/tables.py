@@ -10,6 +10,7 @@ import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from regard.data.bad_rows import BadRows
 from regard.data.config import Header, PairFormat, TableFormat
 from regard.errors import UserError
-from regard.system.files import check_file, open_unpacked, plain_name, read_bytes
+from regard.system.files import check_file, open_unpacked, read_bytes, suffix_of
 
 FORMATS: dict[str, TableFormat] = {
     ".csv": "csv",
@@ -29,10 +30,11 @@ FORMATS: dict[str, TableFormat] = {
     ".json": "jsonl",
     ".parquet": "parquet",
 }
-_FILE = ("file", "image", "filename")
+FILE_COLUMNS = ("file", "image", "filename")
 _MISSING = -1
 _MARK = b"\xef\xbb\xbf"
 """Byte order mark."""
+csv.field_size_limit(2**31 - 1)  # of this process; Python's default is 131,072 characters
 MAX_SHOWN = 60
 """Number of characters of a cell that a message shows."""
 
@@ -71,7 +73,7 @@ def read_table(
         without a header, or of at most two columns.
     """
     path = Path(path)
-    kind = FORMATS.get(Path(plain_name(path)).suffix) if format == "auto" else format
+    kind = FORMATS.get(suffix_of(path)) if format == "auto" else format
     if kind is None:
         raise UserError(f"{path}: expected a file of the type {', '.join(FORMATS)} (also .gz ...).")
     if kind == "jsonl":
@@ -87,7 +89,7 @@ def read_table(
         rows = select_fields(path, enumerate(records, start=1), names, optional, bad_rows)
         return Table(path, names, rows)
     if kind == "csv":
-        rows = read_csv(path)
+        rows = read_csv(path, bad_rows)
     else:
         rows = ((number, text.split("\t")) for number, text in read_texts(path, bad_rows))
     is_named = any(isinstance(column, str) for column in columns)
@@ -95,6 +97,9 @@ def read_table(
     if header == "yes" or (header == "auto" and (kind == "csv" or (is_named and not by_position))):
         header_row = [cell.strip() for cell in next(rows, (0, []))[1]]
         width = len(header_row)
+        if kind == "csv" and width == 1 and ";" in header_row[0]:
+            shown = excerpt(header_row[0])
+            raise UserError(f"{path}: cells must be separated by commas, not ';', got {shown}.")
         names = _find_columns(path, header_row, columns, by_position=by_position)
         indices = [header_row.index(name) for name in names]
         for name in optional:
@@ -126,7 +131,7 @@ def read_rows_of_files(
     if header == "no":
         table = read_table(path, range(1, 1 + len(names)), header="no", bad_rows=bad_rows)
     else:
-        names = (*_FILE, *columns, *more)
+        names = (*FILE_COLUMNS, *columns, *more)
         table = read_table(path, (), optional=names, header="yes", bad_rows=bad_rows)
     by_file: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for number, cells in table:
@@ -137,7 +142,7 @@ def read_rows_of_files(
                 row[name] = value
         where = locate(path, number)
         with bad_rows.catch(where):
-            file = next((as_text(row.pop(name)) for name in _FILE if name in row), "")
+            file = next((as_text(row.pop(name)) for name in FILE_COLUMNS if name in row), "")
             if not file:
                 raise UserError("expected the name of a file (column file, image or filename)")
             by_file.setdefault(file, []).append((where, row))
@@ -164,13 +169,12 @@ def read_column(
 
 def is_table(path: str | Path | None) -> bool:
     """Return True if the suffix of a file is that of a table."""
-    return path is not None and Path(plain_name(path)).suffix in FORMATS
+    return path is not None and suffix_of(path) in FORMATS
 
 
 def locate(path: str | Path, number: int) -> str:
     """Return the location of a row, for messages."""
-    is_row = plain_name(path).endswith((".json", ".parquet"))
-    return f"{path}, {'row' if is_row else 'line'} {number}"
+    return f"{path}, {'row' if suffix_of(path) in ('.json', '.parquet') else 'line'} {number}"
 
 
 def read_lines(path: str | Path, content: bytes | None = None) -> Iterator[bytes]:
@@ -195,21 +199,26 @@ def read_texts(
                 yield number, decode_line(line, locate(path, number))
 
 
-def read_csv(path: str | Path, content: bytes | None = None) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of the first line and the cells of each row of a CSV, as `read_lines`."""
-    lines = enumerate(read_lines(path, content), start=1)
-    texts = (decode_line(line, locate(path, number)) + "\n" for number, line in lines)
-    reader = csv.reader(texts, strict=True)
+def read_csv(
+    path: str | Path, bad_rows: BadRows | None = None, content: bytes | None = None
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of the first line and the cells of each row of a CSV, as `read_lines`.
+    Without `bad_rows`, a row that is not UTF-8 is an error."""
+    lines = (line.decode("utf-8", "surrogateescape") for line in read_lines(path, content))
+    reader = csv.reader((line + "\n" for line in lines), strict=True)
     while True:
         number = reader.line_num + 1
+        where = locate(path, number)
         try:
             row = next(reader)
         except StopIteration:
             return
-        except csv.Error as error:
-            raise UserError(f"{locate(path, number)}: not a row of CSV: {error}.") from None
-        if row:
-            yield number, row
+        except csv.Error as error:  # also rows after it may be wrong
+            raise UserError(f"{where}: not a row of CSV: {error}.") from None
+        with nullcontext() if bad_rows is None else bad_rows.catch():
+            decode_line("".join(row).encode("utf-8", "surrogateescape"), where)
+            if row:
+                yield number, row
 
 
 def decode_line(line: bytes, where: str) -> str:
@@ -329,7 +338,7 @@ def _get_field(record: Any, name: str) -> Any:
 
 def _read_json(path: Path, bad_rows: BadRows) -> Iterator[tuple[int, Any]]:
     """Yield the values of a file, a line each, or in an array."""
-    if plain_name(path).endswith(".json"):
+    if suffix_of(path) == ".json":
         content = read_bytes(path).removeprefix(_MARK).lstrip()
         if content.startswith(b"["):
             yield from enumerate(_parse(decode_line(content, str(path)), str(path)), start=1)

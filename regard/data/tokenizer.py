@@ -5,6 +5,9 @@ of punctuation. The space is part of a chunk, so "man ," and "man," differ and d
 is the text, whether it was pre-tokenized or not; only runs of white space become one space. Escapes
 such as &quot; are not split.
 
+With `keeps_space`, as for language models, all white space stays: the start is not a space, further
+white space is a chunk of BPE, and of words each is a token, but for the one space between two.
+
 Every vocabulary has four special tokens: PAD 0 for padding, UNK 1 for parts that are not in the
 vocabulary, BOS 2 and EOS 3 for the beginning and end of a target.
 
@@ -13,6 +16,7 @@ Source:  sennrich2016, section 3.2 (BPE), through the `tokenizers` library.
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -37,7 +41,11 @@ _ENTITY = r" ?&(?:[a-z]+|#[0-9]+);"
 # Learning merges takes time quadratic in the length of a chunk: a line that is one "word" must not
 # be one chunk.
 _RUN = "{1,64}"
-_BPE_CHUNK = rf"{_ENTITY}| ?[\p{{L}}\p{{M}}]{_RUN}| ?\p{{N}}| ?[^\p{{L}}\p{{M}}\p{{N}}\s]{_RUN}"
+_BPE_CHUNK = (
+    rf"{_ENTITY}| ?[\p{{L}}\p{{M}}]{_RUN}| ?\p{{N}}| ?[^\p{{L}}\p{{M}}\p{{N}}\s]{_RUN}"
+    rf"|\s{_RUN}(?!\S)|\s"  # a space before a word is part of it
+)
+_WORD_ENDS = re.compile(r"(?<=\S) (?=\S)|(\s)")
 _SHOWN_SPACE = "\u2581"
 _PARALLEL = "TOKENIZERS_PARALLELISM"
 
@@ -48,6 +56,7 @@ class _TokenizerFile(msgspec.Struct):
     config: TokenizerConfig
     pieces: Sequence[str]
     merges: Sequence[tuple[str, str]]
+    keeps_space: bool = False
 
 
 class Tokenizer:
@@ -59,14 +68,15 @@ class Tokenizer:
         *,
         pieces: Sequence[str],
         merges: Sequence[tuple[str, str]] = (),
+        keeps_space: bool = False,
     ) -> None:
         """Create a tokenizer from its `pieces`, from id 4 on, and, for BPE, its `merges`."""
-        self.config = config
+        self.config, self.keeps_space = config, keeps_space
         self.merges = tuple(merges)
         self._pieces = (*_INNER_SPECIALS, *pieces)
         self._labels = (*SPECIALS, *[piece.replace(" ", _SHOWN_SPACE) for piece in pieces])
         self._numbers = {piece: number for number, piece in enumerate(self._pieces)}
-        self._normalizer = _normalizer(config)
+        self._normalizer = _normalizer(config, keeps_space)
         self._bpe = None
         if config.kind == "bpe":
             unknown, pairs = _INNER_SPECIALS[UNK], list(self.merges)
@@ -74,7 +84,14 @@ class Tokenizer:
             self._bpe = _bpe(model)
 
     @classmethod
-    def train(cls, texts: Iterable[str], config: TokenizerConfig, *, origin: str = "texts") -> Self:
+    def train(
+        cls,
+        texts: Iterable[str],
+        config: TokenizerConfig,
+        *,
+        keeps_space: bool = False,
+        origin: str = "texts",
+    ) -> Self:
         """Learn a vocabulary from texts, which are iterated twice for BPE.
 
         Words and characters are selected by frequency, with ties in the order of their code points.
@@ -83,9 +100,10 @@ class Tokenizer:
         """
         if config.kind == "bpe" and iter(texts) is texts:
             raise TypeError("`texts` must be iterable more than once for BPE, got an iterator")
-        normalizer, counts = _normalizer(config), Counter[str]()
+        normalizer, counts = _normalizer(config, keeps_space), Counter[str]()
         for text in texts:
-            counts.update(_simple_chunks(_normalize(text, normalizer, origin), config))
+            normal = _normalize(text, normalizer, origin)
+            counts.update(_simple_chunks(normal, config, keeps_space))
         frequent = [piece for piece, count in counts.items() if count >= config.min_count]
         by_frequency = sorted(frequent, key=lambda piece: (-counts[piece], piece))
         pieces = by_frequency[: config.vocab_size - len(SPECIALS)]
@@ -93,10 +111,10 @@ class Tokenizer:
             problem = f"no token occurs at least {config.min_count} times (tokenizer.min-count)"
             raise UserError(f"{origin}: {problem}.")
         if config.kind != "bpe":
-            return cls(config, pieces=pieces)
+            return cls(config, pieces=pieces, keeps_space=keeps_space)
         normal = (_normalize(text, normalizer, origin) for text in texts)
         pieces, merges = _learn_merges(normal, pieces, config)
-        return cls(config, pieces=pieces, merges=merges)
+        return cls(config, pieces=pieces, merges=merges, keeps_space=keeps_space)
 
     def __len__(self) -> int:
         return len(self._pieces)
@@ -106,7 +124,8 @@ class Tokenizer:
         normal = _normalize(text, self._normalizer)
         if self._bpe:
             return self._bpe.encode(normal, add_special_tokens=False).ids
-        return [self._numbers.get(chunk, UNK) for chunk in _simple_chunks(normal, self.config)]
+        chunks = _simple_chunks(normal, self.config, self.keeps_space)
+        return [self._numbers.get(chunk, UNK) for chunk in chunks]
 
     def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
         # The batch method of the library starts threads, after which a forked process warns.
@@ -119,10 +138,17 @@ class Tokenizer:
             self._check(number)
             if number not in (PAD, BOS, EOS):
                 shown.append(SPECIALS[UNK] if number == UNK else self._pieces[number])
+        if self.config.kind == "word" and self.keeps_space:
+            text = ""
+            for part in shown:
+                is_between = text and not text[-1].isspace() and not part.isspace()
+                text += f" {part}" if is_between else part
+            return text
         if self.config.kind == "word":
             return " ".join(shown)
         text = "".join(shown)
-        return text.removeprefix(" ") if self.config.kind == "bpe" else text
+        is_prepended = self.config.kind == "bpe" and not self.keeps_space
+        return text.removeprefix(" ") if is_prepended else text
 
     def tokens(self, content: str | Iterable[int]) -> list[str]:
         r"""Return a label for each token: its space is shown as "\u2581", an unknown part of a text
@@ -165,7 +191,9 @@ class Tokenizer:
 
     def save(self, path: str | Path) -> None:
         pieces = self._pieces[len(SPECIALS) :]
-        file = _TokenizerFile("regard-tokenizer", 1, self.config, pieces, self.merges)
+        file = _TokenizerFile(
+            "regard-tokenizer", 1, self.config, pieces, self.merges, self.keeps_space
+        )
         content = json.dumps(msgspec.to_builtins(file), ensure_ascii=False, indent=0)
         Path(path).write_text(content + "\n", encoding="utf-8")
 
@@ -173,13 +201,14 @@ class Tokenizer:
     def load(cls, path: str | Path) -> Self:
         """Read a file written by `save`. Raises UserError if it is missing or damaged."""
         file = read_json(Path(path), _TokenizerFile)
-        return cls(file.config, pieces=file.pieces, merges=file.merges)
+        pieces, merges, keeps_space = file.pieces, file.merges, file.keeps_space
+        return cls(file.config, pieces=pieces, merges=merges, keeps_space=keeps_space)
 
     def _parts(self, text: str) -> list[tuple[int, str]]:
         """Return each token id of a text, with its part of the normalized text."""
         normal = _normalize(text, self._normalizer)
         if not self._bpe:
-            chunks = _simple_chunks(normal, self.config)
+            chunks = _simple_chunks(normal, self.config, self.keeps_space)
             return [(self._numbers.get(chunk, UNK), chunk) for chunk in chunks]
         encoding = self._bpe.encode(normal, add_special_tokens=False)
         parts = [normal[first:last] for first, last in encoding.offsets]
@@ -205,24 +234,26 @@ def train_tokenizers(
     return first, second
 
 
-def _normalizer(config: TokenizerConfig) -> normalizers.Normalizer:
+def _normalizer(config: TokenizerConfig, keeps_space: bool) -> normalizers.Normalizer:
     steps: list[normalizers.Normalizer] = []
     if config.normalize != "none":
         steps.append(normalizers.NFC() if config.normalize == "nfc" else normalizers.NFKC())
     if config.lowercase:
         steps.append(normalizers.Lowercase())
-    if config.kind != "char":
+    if config.kind != "char" and not keeps_space:
         steps += [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
-    if config.kind == "bpe":
+    if config.kind == "bpe" and not keeps_space:
         # A word is the same piece at the start as elsewhere.
         steps.append(normalizers.Prepend(" "))
     return normalizers.Sequence(steps)
 
 
-def _simple_chunks(normal: str, config: TokenizerConfig) -> Sequence[str]:
+def _simple_chunks(normal: str, config: TokenizerConfig, keeps_space: bool) -> Sequence[str]:
     """Split a normalized text into words or characters, the pieces (for BPE the initial ones)."""
     if config.kind != "word":
         return normal
+    if keeps_space:
+        return [chunk for chunk in _WORD_ENDS.split(normal) if chunk]
     return normal.split(" ") if normal else []
 
 

@@ -3,6 +3,7 @@
 Source: the format of the files of gupta2018.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def read_frames(
         text = line.strip()
         if text.startswith("#"):
             continue
-        cells = [cell.strip() for cell in text.split("," if "," in text else None)]
+        cells = [cell.strip() for cell in re.split("," if "," in text else "[ \t]+", text)]
         if not columns:
             is_header = set(_COLUMNS) <= set(cells)
             columns = [cells.index(name) for name in _COLUMNS] if is_header else range(4)

@@ -6,6 +6,7 @@
 Source: lectures, E.10 (trained manifold, data of two numbers on a curve).
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from regard.data.batches import generator
 from regard.data.config import VectorsConfig
 from regard.data.tables import as_number, excerpt, locate, read_texts
 from regard.errors import UserError
-from regard.system.files import plain_name, read_bytes
+from regard.system.files import read_bytes, suffix_of
 
 _SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".txt")
 
@@ -47,7 +48,7 @@ def read_vectors(
     """Read vectors: FILE.npy (rows, size), FILE.npz with such an array `y`, or rows of numbers
     (.csv with a header, .tsv, .txt), of `size` or all of one size."""
     path, bad_rows = Path(path), BadRows(config.on_bad)
-    suffix = Path(plain_name(path)).suffix
+    suffix = suffix_of(path)
     if suffix not in _SUFFIXES:
         raise UserError(f"{path}: expected a file of vectors, {', '.join(_SUFFIXES)}.")
     if suffix in (".npy", ".npz"):
@@ -62,9 +63,9 @@ def read_vectors(
 
 
 def parse_vector(given: str | Iterable[Any], size: int | None) -> list[float]:
-    """Return the numbers of a sequence, or of a text (separated by , ; or white space)."""
+    """Return the numbers of a sequence, or of a text (separated by , ; spaces, tabs or lines)."""
     if isinstance(given, str):
-        given = given.replace(",", " ").replace(";", " ").split()
+        given = re.findall(r"[^,; \t\r\n]+", given)
     numbers = [as_number(part) for part in given]
     if not numbers or len(numbers) != (size or len(numbers)):
         raise UserError(f"expected {size or 'some'} numbers, got {excerpt(str(given))}")

@@ -49,7 +49,7 @@ def check_path(path: Path, overwrite: bool, others: Sequence[str] = ()) -> None:
         )
     if not path.parent.is_dir():
         raise UserError(f"{path} cannot be written: the folder {path.parent} does not exist")
-    if path.exists() and not overwrite:
+    if path.is_file() and not overwrite:
         raise UserError(
             f"{path} already exists: choose another name, or replace it with overwrite=True "
             "(--force)"

@@ -50,19 +50,27 @@ def plain_name(path: str | Path) -> str:
     return name
 
 
-def check_file(path: Path) -> None:
-    """Raise UserError naming the path if it is missing or a folder."""
+def suffix_of(path: str | Path) -> str:
+    """Return the suffix of a file in lower case, without that of its compression."""
+    name = plain_name(path)
+    return name[name.rfind(".") :] if "." in name else ""
+
+
+def check_file(path: Path, *, may_be_pipe: bool = False) -> None:
+    """Raise UserError naming the path if it is missing, a folder or a pipe."""
     if path.is_dir():
         raise UserError(f"{path}: is a folder, expected a file.")
     if not path.exists():
         raise UserError(f"{path}: no such file.")
+    if not path.is_file() and not may_be_pipe:
+        raise UserError(f"{path}: is a pipe or a device, expected a file.")
 
 
 @contextmanager
 def open_unpacked(path: Path) -> Generator[BufferedIOBase, None, None]:
     """Open a file or a pipe for reading, decompressed if it begins as gzip, bzip2, xz or zstd.
     Raises UserError naming the file if it is missing or damaged, also while it is read."""
-    check_file(path)
+    check_file(path, may_be_pipe=True)
     with ExitStack() as stack:
         try:
             file = stack.enter_context(path.open("rb"))
@@ -87,7 +95,8 @@ def read_blocks(path: Path) -> Iterator[bytes]:
 
 def read_bytes(path: Path) -> bytes:
     """Return the content of a file, decompressed as by `open_unpacked`. Raises UserError as that,
-    or if the content exceeds REGARD_MAX_FILE_MIB."""
+    for a pipe, or if the content exceeds REGARD_MAX_FILE_MIB."""
+    check_file(path)
     mebibytes = os.environ.get(_VARIABLE) or "4096"
     if not mebibytes.isdecimal():
         raise UserError(f"{_VARIABLE} must be a whole number of MiB, got {mebibytes}")

@@ -1,6 +1,7 @@
 """Text for a terminal, and standard streams that are closed or a terminal. (no torch)"""
 
 import contextlib
+import io
 import os
 import sys
 import unicodedata
@@ -71,6 +72,8 @@ def usable_streams() -> Iterator[None]:
     """Escape what is printed to a terminal, and discard what is printed to a closed stream."""
     with open(os.devnull, "w", encoding="utf-8") as null:
         output = sys.stdout or null
+        if isinstance(output, io.TextIOWrapper):  # names of files that are not UTF-8
+            output.reconfigure(errors="surrogateescape")
         if output.isatty():
             # Data and predictions may hold control characters.
             output = cast("TextIO", _EscapedStream(output))

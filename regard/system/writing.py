@@ -12,10 +12,16 @@ from regard.errors import UserError
 
 @contextmanager
 def replace_atomically(path: Path) -> Generator[Path, None, None]:
-    """Yield the path of a temporary file to write, which replaces `path` when the block ends.
-    Raises UserError naming the path if the system cannot write it (disk full, read-only folder)."""
+    """Yield the path of a temporary file to write, which replaces `path` when the block ends, with
+    the permissions of the file that was there. Raises UserError naming the path if there is
+    something other than a file, or the system cannot write it (disk full, read-only folder)."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: is a folder, a pipe or a device, expected the name of a file.")
     unfinished = path.with_name(f".{path.name}.new")
     try:
+        if path.exists():
+            unfinished.touch()
+            unfinished.chmod(path.stat().st_mode)
         yield unfinished
         with unfinished.open("r+b") as file:
             os.fsync(file.fileno())
@@ -32,22 +38,28 @@ def replace_atomically(path: Path) -> Generator[Path, None, None]:
 
 @contextmanager
 def open_text_atomically(path: Path) -> Generator[TextIO, None, None]:
-    """Open a file for text in UTF-8 that appears at `path` when the block ends; an error leaves no
-    file. Raises as `replace_atomically`."""
+    """Open a file for text in UTF-8, and names of files as they are, that appears at `path` when
+    the block ends; an error leaves no file. Raises as `replace_atomically`."""
     with (
         replace_atomically(path) as unfinished,
-        unfinished.open("w", encoding="utf-8", newline="\n") as file,
+        unfinished.open("w", encoding="utf-8", errors="surrogateescape", newline="\n") as file,
     ):
         yield file
 
 
 def write_atomically(path: Path, content: str | bytes, *, overwrite: bool = True) -> None:
-    """Write a file whole; text is encoded as UTF-8. Raises as `replace_atomically`; FileExistsError
-    if the file exists and `overwrite` is False."""
+    """Write a file whole; text is encoded as by `valid_text`. Raises as `replace_atomically`;
+    FileExistsError if the file exists and `overwrite` is False."""
     with replace_atomically(path) as unfinished:
-        unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
+        content = valid_text(content).encode() if isinstance(content, str) else content
+        unfinished.write_bytes(content)
         if not overwrite and path.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+
+
+def valid_text(text: str) -> str:
+    r"""Return a text with the bytes of names of files that are not UTF-8 as \udce9, as in JSON."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def flush_folder(folder: Path) -> None:

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -280,6 +281,23 @@ def test_a_damaged_image_is_skipped_by_name(photos: Path, tmp_path: Path, capsys
     )
     assert out.splitlines()[1] == str(tmp_path / "some" / "1.png")
     assert "skipped 1 of 4 inputs" in err
+
+
+def test_names_that_are_not_utf_8_are_printed_as_they_are_and_escaped_in_json(
+    photos: Path, tmp_path: Path
+) -> None:
+    name = os.fsencode(tmp_path / "some") + b"/caf\xe9.png"
+    (tmp_path / "some").mkdir()
+    shutil.copy(photos / "train" / "dark" / "0.png", os.fsdecode(name))
+    words = [sys.executable, "-m", "regard", "predict", str(photos / "run"), str(tmp_path / "some")]
+    environment = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}
+    for more, shown in ([], name + b"\t"), (["--json"], name.replace(b"\xe9", b"\\udce9")):
+        result = subprocess.run([*words, *more], capture_output=True, check=True, env=environment)
+        assert shown in result.stdout
+        out = tmp_path / "out"
+        subprocess.run([*words, *more, "--out", out, "--force"], check=True, env=environment)
+        assert out.read_bytes() == result.stdout
+    assert os.fsencode(json.loads(out.read_bytes())["file"]) == name
 
 
 def test_tags_are_structured_with_entities(tmp_path: Path, capsys) -> None:

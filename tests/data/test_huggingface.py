@@ -117,3 +117,19 @@ def test_missing_package_is_reported_with_the_command_that_installs_it(monkeypat
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UserError, match=r"hf:x: .*pip install 'regard\[data\]'"):
         read_pairs("hf:x")
+
+
+def test_a_file_with_a_number_sign_beside_a_data_set_is_that_file(tmp_path):
+    for folder in ("C", "C#"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "C" / "state.json").write_text("{}")
+    (tmp_path / "C#" / "train.tsv").write_text("one\teins\n")
+    assert read_pairs(tmp_path / "C#" / "train.tsv").sources == ["one"]
+
+
+@pytest.mark.parametrize(("name", "split"), [("C", ""), ("C#", ""), ("C#", "#test")])
+def test_a_folder_with_a_number_sign_is_that_data_set(package, tmp_path, name, split):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "state.json").write_text("{}")
+    assert read_pairs(f"{tmp_path / name}{split}").sources == ["one", "two"]
+    assert package.calls[0][0] == (str(tmp_path / name),)

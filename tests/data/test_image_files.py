@@ -134,6 +134,14 @@ def test_transparent_pixels_are_white(mode, pixels, wanted):
     assert list(prepare_image(image, "a").get_flattened_data()) == wanted
 
 
+def test_transparent_value_of_16_bits_is_white(tmp_path):
+    wide = np.array([[0, 300], [65535, 0]], np.uint16)
+    Image.fromarray(wide).save(tmp_path / "a.png", transparency=0)
+    assert np.asarray(read_image(tmp_path / "a.png")).tolist() == [[255, 1], [255, 255]]
+    Image.fromarray(wide).save(tmp_path / "a.png")
+    assert np.asarray(read_image(tmp_path / "a.png")).tolist() == [[0, 1], [255, 0]]
+
+
 @pytest.mark.parametrize("name", ["a.gif", "a.png"])
 def test_transparent_entry_of_a_palette_is_white(tmp_path, name):
     image = Image.new("P", (2, 1))

@@ -28,7 +28,7 @@ def read_with_scipy(path):
     scale = {"uint8": 128, "int16": 1 << 15, "int32": 1 << 31}.get(samples.dtype.name, 1)
     sound = (samples.astype(np.float64) - (128 if samples.dtype == np.uint8 else 0)) / scale
     sound = sound.mean(1) if sound.ndim > 1 else sound
-    return np.clip(np.round(sound * 32767), -32768, 32767).astype(np.int16)
+    return np.clip(np.round(sound * 32768), -32768, 32767).astype(np.int16)
 
 
 @pytest.mark.parametrize("subtype", ["PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE"])
@@ -40,10 +40,17 @@ def test_wav_equals_scipy(tmp_path, subtype, channels):
     np.testing.assert_array_equal(read_samples(tmp_path / "a.wav", 8000), expected)
 
 
+@pytest.mark.parametrize("form", ["WAV", "FLAC", "AIFF"])
+def test_16_bit_samples_are_read_as_they_are(tmp_path, form):
+    samples = np.arange(-32768, 32768).astype(np.int16)
+    soundfile.write(tmp_path / "a", samples, 8000, format=form, subtype="PCM_16")
+    np.testing.assert_array_equal(read_samples(tmp_path / "a", 8000), samples)
+
+
 @pytest.mark.parametrize("rate", [44_100, 11_025, 4_000])
 def test_another_rate_is_resampled_by_soxr(tmp_path, rate):
     soundfile.write(tmp_path / "a.wav", TONE, rate, subtype="DOUBLE")
-    expected = np.round(soxr.resample(TONE, rate, 8000) * 32767)
+    expected = np.round(soxr.resample(TONE, rate, 8000) * 32768)
     samples = read_samples(tmp_path / "a.wav", 8000)
     assert len(samples) == round(3000 * 8000 / rate)
     np.testing.assert_allclose(samples, expected, atol=1)
@@ -88,7 +95,7 @@ def test_floating_samples_above_one_are_clipped(tmp_path):
     sound = np.array([0.5, -1.0, 1.0, 1.5, -3.0, 1.7e308])
     soundfile.write(tmp_path / "a.wav", sound, 8000, subtype="DOUBLE")
     samples = read_samples(tmp_path / "a.wav", 8000)
-    assert samples.tolist() == [16384, -32767, 32767, 32767, -32767, 32767]
+    assert samples.tolist() == [16384, -32768, 32767, 32767, -32768, 32767]
 
 
 def _flac(samples):

@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from regard.data.bad_rows import BadRows
-from regard.data.tables import as_text, locate, read_lines, read_table
+from regard.data.tables import as_text, is_table, locate, read_column, read_lines, read_table
 from regard.errors import UserError
 
 
@@ -88,6 +88,7 @@ def test_optional_columns(tmp_path):
         ("a.csv", b"text,label\na,b\nc\n", r"a\.csv, line 3: expected 2 cells, got 1 \('c'\)"),
         ("a.csv", b"text,label\na,b,c\n", r"line 2: expected 2 cells, got 3"),
         ("a.csv", b"a\tb\n1\t2\n", r"a\.csv: no column 'text'; the columns are 'a\\tb'"),
+        ("a.csv", b"text;label\na;b\n", r"a\.csv: cells must be separated by commas, not ';'"),
         ("a.csv", b"text,text,label\n", r"several columns 'text'"),
         ("a.csv", b"", r"a\.csv: is empty, expected a header"),
         ("a.csv", b'text,label\n"a,b\n', r"a\.csv, line 2: not a row of CSV"),
@@ -105,10 +106,39 @@ def test_errors_name_the_file_and_the_row(tmp_path, name, content, message):
         read(tmp_path, name, content)
 
 
-def test_bad_rows_are_left_out_and_counted(tmp_path):
-    rows, skipped = read(tmp_path, "a.tsv", b"a\tx\nb\n\xff\tx\nc\ty\n", (1, 2), on_bad="skip")
-    assert rows == [(1, ["a", "x"]), (4, ["c", "y"])]
-    assert [message.partition(":")[0] for message in skipped] == ["a.tsv, line 2", "a.tsv, line 3"]
+@pytest.mark.parametrize(("name", "separator"), [("a.tsv", b"\t"), ("a.csv", b",")])
+def test_bad_rows_are_left_out_and_counted(tmp_path, name, separator):
+    content = b"a,x\nb\n\xff,x\n\xed\xa0\x80,x\nc,y\n".replace(b",", separator)
+    rows, skipped = read(tmp_path, name, content, (1, 2), on_bad="skip", header="no")
+    assert rows == [(1, ["a", "x"]), (5, ["c", "y"])]
+    found = [message.partition(":")[0] for message in skipped]
+    assert found == [f"{name}, line {number}" for number in (2, 3, 4)]
+    reading = read_column(tmp_path / name, "source", None, header="no")
+    assert [(line, text) for line, text, problem in reading if not problem][1:] == [(5, "c")]
+
+
+def test_a_row_of_several_lines_that_is_not_utf_8_is_left_out_whole(tmp_path):
+    content = b'text,label\n"a\n\xff\nb",x\nc,y\n'
+    rows, skipped = read(tmp_path, "a.csv", content, on_bad="skip")
+    assert (rows, len(skipped)) == ([(5, ["c", "y"])], 1)
+    assert "a.csv, line 2: not UTF-8" in skipped[0]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl"])
+def test_texts_may_have_a_million_characters(tmp_path, name):
+    text = "good " * 200_001
+    line = json.dumps({"text": text, "label": "x"})
+    separator = "," if name == "a.csv" else "\t"
+    table = f"text{separator}label\n{text}{separator}x\n"
+    content = line if name == "a.jsonl" else table
+    assert read(tmp_path, name, content.encode())[0][0][1] == [text, "x"]
+
+
+@pytest.mark.parametrize("name", [".tsv", ".TSV.gz"])
+def test_a_name_that_is_only_a_suffix_is_one(tmp_path, name):
+    content = gzip.compress(b"a\tx\n") if name.endswith("gz") else b"a\tx\n"
+    assert read(tmp_path, name, content, (1, 2))[0] == [(1, ["a", "x"])]
+    assert is_table(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv"])

@@ -44,6 +44,16 @@ def test_lists_of_a_parquet_file(tmp_path):
     assert tuple(zip(data.tokens, data.tags, strict=True)) == SENTENCES
 
 
+def test_words_of_conllu_are_the_rows_with_an_integer(tmp_path):
+    ids = ["1-2", "1", "2", "2.1", "3"]
+    rows = "".join(f"{number}\tw{number}\t_\tT{number}\t_\n" for number in ids)
+    for columns in ({}, {"token_column": 2, "tag_column": 4}):
+        data = read(tmp_path, rows, "a.conllu", **columns)[0]
+        assert data == ((("w1", "w2", "w3"), ("T1", "T2", "T3")),)
+    ((_, words, _),) = read_words(tmp_path / "a.conllu", TaggedConfig())
+    assert words == ["w1", "w2", "w3"]
+
+
 def test_integers_are_names_of_tags(tmp_path):
     content = '{"tokens": ["we", "met"], "ner_tags": [0, 12]}\n'
     data = read(tmp_path, content, "a.jsonl", tag_column="ner_tags")[0]

@@ -116,7 +116,7 @@ def test_inputs_are_texts_or_sequences(given):
     assert parse_vector(given, 2) == [1.0, 2.0]
 
 
-@pytest.mark.parametrize("given", ["1", "1, 2, 3", "a, b", "", [float("nan"), 1]])
+@pytest.mark.parametrize("given", ["1", "1, 2, 3", "a, b", "1\xa02", "", [float("nan"), 1]])
 def test_other_inputs_are_refused(given):
     with pytest.raises(UserError, match=r"expected (2 numbers|a number), got"):
         parse_vector(given, 2)

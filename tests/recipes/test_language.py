@@ -169,3 +169,17 @@ def test_texts_that_cannot_be_looked_at_are_named(run):
         assert trained.look([test_input])[0].sample.title == test_input.strip()
     with pytest.raises(UserError, match=r"test\.txt has 6 inputs, from 0: no input 6"):
         trained.test_input(6)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "word", "char"])
+def test_line_ends_and_indentation_are_tokens(kind, tmp_path, capsys):
+    text = "def f(x):\n    if x:\n\treturn  1\n\n" * 20
+    (tmp_path / "a.txt").write_text(text)
+    small = "--model.core.layers 1 --model.core.width 8 --model.core.heads 2 --context 8"
+    options = f"--data.train {tmp_path}/a.txt --tokenizer.kind {kind} {small} --train.steps 1"
+    command(f"train language --run {tmp_path}/run {options}")
+    recipe = load(tmp_path / "run").recipe
+    assert recipe.tokenizer.decode(recipe.encode_text(text)) == text
+    other = f"train language --run {tmp_path}/other --init {tmp_path}/run {options}"
+    message = "--data.line-ends must be as in the run of --init"
+    assert message in failure(capsys, f"{other} --data.line-ends eos")

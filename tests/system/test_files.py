@@ -14,11 +14,13 @@ import pytest
 from regard.errors import UserError
 from regard.system.files import (
     hash_file,
+    list_files,
     open_unpacked,
     plain_name,
     read_blocks,
     read_bytes,
     read_json,
+    suffix_of,
 )
 
 TEXT = b"one\ntwo\n" * 500_000
@@ -72,6 +74,29 @@ def test_pipe_is_read(tmp_path: Path) -> None:
         os.close(reads)
 
 
+def test_pipe_instead_of_whole_content_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.png")
+    with pytest.raises(UserError, match=r"a\.png: is a pipe or a device, expected a file"):
+        read_bytes(tmp_path / "a.png")
+
+
+def test_files_of_a_folder_are_found_once(tmp_path: Path) -> None:
+    for name in ("b/c/1.PNG", "b/2.png", "other/3.png", "b/.hidden/4.png", "b/text.txt"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    os.mkfifo(tmp_path / "b" / "5.png")
+    (tmp_path / "b" / "6.png").symlink_to("nowhere")
+    for name, target in {"up": ".", "same": "../b", "c/back": "..", "there": "../other"}.items():
+        (tmp_path / "b" / name).symlink_to(target)
+    found, notices = list_files(tmp_path / "b", (".png",))
+    names = [path.relative_to(tmp_path).as_posix() for path in found]
+    assert names == ["b/2.png", "b/c/1.PNG", "b/there/3.png"]
+    assert notices == (f"{tmp_path}/b: skipped 3 other files; first: {tmp_path}/b/5.png.",)
+    with pytest.raises(UserError, match=r"b: contains no file that can be read \(\.wav\)"):
+        list_files(tmp_path / "b", (".wav",))
+
+
 def test_content_above_the_limit_is_refused_while_it_is_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +142,8 @@ def test_damaged_json_is_named(tmp_path: Path, content: str, message: str) -> No
 def test_names_without_compression() -> None:
     assert plain_name("data/A.TSV.gz") == "a.tsv"
     assert plain_name(Path("a.xz")) == "a"
+    names = ("a.b.TSV.gz", ".tsv", "a", "a.d/b")
+    assert [suffix_of(name) for name in names] == [".tsv", ".tsv", "", ""]
 
 
 def test_hash_is_that_of_the_content(tmp_path: Path) -> None:

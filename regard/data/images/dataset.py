@@ -9,7 +9,7 @@ part).
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -76,8 +76,10 @@ class ImageDataset:
         shape: Shape | None = None,
         *,
         resizes: bool = False,
+        normalize: Callable[[str], str] = str,
     ) -> Self:
-        """Read the images of rows; `shape` and `resizes` as in `read_images`."""
+        """Read the images of rows, whose labels are normalized; `shape` and `resizes` as in
+        `read_images`."""
         arrays, labels, locations = [], [], []
         for source, label, where in rows:
             with bad_rows.catch(where):
@@ -85,12 +87,13 @@ class ImageDataset:
                     image, name = read_image(source), str(source)
                 else:
                     image, name = source, where
+                normal = normalize(label)
                 array = to_image_array(image, config, shape, name, resizes=resizes)
                 channels, height, width = array.shape
                 shape = channels, height, width
                 arrays.append(array)
-                labels.append(label)
-                locations.append(where or name)
+                labels.append(normal)
+                locations.append(where)
         if not arrays:
             raise UserError(f"{path}: contains no readable image. {bad_rows.describe()}")
         pixels = np.stack(arrays)
@@ -125,16 +128,17 @@ def read_images(
     if path.is_dir():
         files, notices = list_files(path, ENDINGS)
         files = [file for file in files if file.parent != path]
-        rows = [(file, file.relative_to(path).parts[0], "") for file in files]
+        rows = [(file, file.relative_to(path).parts[0], str(file)) for file in files]
         if not rows:
             raise UserError(f"{path}: expected a folder of images for each class.")
     elif is_table(path):
         rows = _read_list(path, config, bad_rows)
     else:
         rows = _list_idx(path)
-    images = ImageDataset.from_rows(rows, path, config, bad_rows, shape, resizes=resizes)
-    if config.target == "class":
-        images = replace(images, labels=tuple(map(normalize_label, images.labels)))
+    normalize = normalize_label if config.target == "class" else str
+    images = ImageDataset.from_rows(
+        rows, path, config, bad_rows, shape, resizes=resizes, normalize=normalize
+    )
     return replace(images, notices=notices)
 
 

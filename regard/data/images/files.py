@@ -72,8 +72,9 @@ def prepare_image(image: Image.Image, name: str) -> Image.Image:
     UserError with this name if its pixels have no defined scale."""
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I;16"):  # Pillow would clip at 255
-        wide = np.asarray(image).astype(np.uint32)
-        image = Image.fromarray(((wide + 128) // 257).astype(np.uint8))
+        wide, transparent = np.asarray(image).astype(np.uint32), image.info.get("transparency")
+        narrow = np.where(wide == transparent, 255, (wide + 128) // 257)
+        image = Image.fromarray(narrow.astype(np.uint8))
     if image.mode in ("I", "F"):
         raise UserError(f"{name}: 32-bit pixels have no defined white: convert it to 8 bits.")
     if not image.has_transparency_data:

@@ -35,11 +35,9 @@ def check_points(points: NDArray[Any], where: str) -> NDArray[np.float64]:
     if not len(points):
         raise UserError(f"{where}: contains no point.")
     points = np.asarray(points, np.float64)
-    with np.errstate(invalid="ignore"):
-        bad = np.flatnonzero(~(np.abs(points) <= _MAX_METERS).all(1))
-    if len(bad):
-        shown = ", ".join(f"{number:g}" for number in points[bad[0]])
-        number = bad[0] + 1
+    if not (points.min() >= -_MAX_METERS and points.max() <= _MAX_METERS):  # also nan
+        bad = int(np.argmin((np.abs(points) <= _MAX_METERS).all(1)))
+        shown, number = ", ".join(f"{number:g}" for number in points[bad]), bad + 1
         raise UserError(f"{where}: point {number} needs numbers up to {_MAX_METERS:g}, got {shown}")
     return points
 
@@ -54,11 +52,11 @@ def _parse_npz(content: bytes, name: str, columns: Sequence[str]) -> NDArray[np.
         raise UserError(f"{name}: expected points (points, 3) and features (points), got {found}.")
     if any(array.dtype.kind not in "iuf" for array in arrays.values()):
         raise UserError(f"{name}: expected arrays of numbers.")
-    return np.column_stack([array.astype(np.float64) for array in arrays.values()])
+    return np.column_stack(list(arrays.values()))
 
 
 def _parse_table(content: bytes, name: str, columns: Sequence[str]) -> NDArray[np.float64]:
-    reader = read_csv(name, content)
+    reader = read_csv(name, content=content)
     header = [cell.strip() for cell in next(reader, (0, []))[1]]
     if not set(columns) <= set(header):
         expected = f"a cloud (.npz, .ply, .pcd), or a CSV with a header of {','.join(columns)}"

@@ -55,7 +55,7 @@ def decode_sound(
                 samples = block.clip(-1, 1).mean(1)
                 if resampler is not None:
                     samples = resampler.resample_chunk(samples, last=not len(block))
-                yield np.clip(np.round(samples * 32767), -32768, 32767).astype(np.int16)
+                yield np.clip(np.round(samples * 32768), -32768, 32767).astype(np.int16)
                 if not len(block):
                     break
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: samples without a header

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from regard.errors import UserError
-from regard.system.files import read_blocks, read_bytes
+from regard.system.files import read_blocks
 from regard.system.progress import track
 
 _BLOCK = 1 << 18
@@ -66,7 +66,7 @@ def read_corpus(path: str | Path) -> Corpus:
     the file, and the line that is not UTF-8."""
     origin, blocks = str(path), partial(read_blocks, Path(path))
     if Path(path).is_fifo():  # can be read only once
-        content = read_bytes(Path(path))
+        content = b"".join(blocks())
         blocks = partial(iter, [content])
     count, has_text = 0, False
     for block in track(_decode(blocks(), origin), "characters"):

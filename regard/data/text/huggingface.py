@@ -22,14 +22,14 @@ _FILE_KINDS = ("csv", "json", "parquet", "text", "arrow")
 
 def is_data_set(path: str | Path) -> bool:
     """Return True for hf:NAME and for a folder that `datasets` wrote."""
-    folder = Path(str(path).partition("#")[0])
+    folder = Path(_split_name(str(path))[0])
     is_saved = (folder / "state.json").exists() or (folder / "dataset_dict.json").exists()
     return str(path).startswith(PREFIX) or is_saved
 
 
 def read_data_set(spec: str, fields: Sequence[str], *, split: str, bad_rows: BadRows) -> Table:
     """Read fields of a data set, with dots for nested fields, of a split if `spec` names none."""
-    name, _, chosen = spec.partition("#")
+    name, chosen = _split_name(spec)
     rows = _load(spec, name.removeprefix(PREFIX), chosen or split.replace("val", "validation"))
     columns = []
     for field in fields:
@@ -40,6 +40,12 @@ def read_data_set(spec: str, fields: Sequence[str], *, split: str, bad_rows: Bad
         columns.append(column)
     numbered = enumerate(rows.select_columns(list(dict.fromkeys(columns))), start=1)
     return Table(spec, fields, select_fields(spec, numbered, fields, (), bad_rows))
+
+
+def _split_name(spec: str) -> tuple[str, str]:
+    """Return the name of a data set, and its split or an empty text."""
+    name, _, split = spec.rpartition("#")
+    return (spec, "") if not name or Path(spec).exists() else (name, split)
 
 
 def _load(spec: str, name: str, split: str) -> Any:

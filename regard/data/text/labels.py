@@ -8,7 +8,7 @@ with the label in place of the target.
 import json
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,6 +25,7 @@ from regard.data.tables import MAX_SHOWN, Table, as_text, excerpt, locate, numer
 from regard.data.text.pairs import Pairs, collect_pairs, read_columns
 from regard.data.tokenizer import UNK
 from regard.errors import UserError
+from regard.system.writing import valid_text
 
 _HOLDS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False, "": False}
 """Cells of a column that is a label, in lower case."""
@@ -125,11 +126,14 @@ def read_labeled(config: LabeledConfig, path: str | Path, split: str) -> Pairs:
     bad_rows = BadRows(config.on_bad)
     source = ("text", config.text_column)
     rows = read_labels(path, source, config, bad_rows, format=config.format, split=split)
-    may_be_empty = config.target == "labels"
-    pairs = collect_pairs(rows, str(path), ("text", "label"), bad_rows, may_be_empty=may_be_empty)
-    if config.target == "class":
-        pairs = replace(pairs, targets=[normalize_label(label) for label in pairs.targets])
-    return pairs
+    return collect_pairs(
+        rows,
+        str(path),
+        ("text", "label"),
+        bad_rows,
+        may_be_empty=config.target == "labels",
+        normalize=normalize_label if config.target == "class" else str,
+    )
 
 
 def read_labels(
@@ -171,7 +175,10 @@ def _combine_columns(
 
 
 def normalize_label(label: str) -> str:
-    """Return a label in Unicode form NFC (macOS decomposes letters in names of folders)."""
+    """Return a label in Unicode form NFC (macOS decomposes letters in names of folders). Raises
+    UserError for one that is not valid Unicode."""
+    if valid_text(label) != label:
+        raise UserError(f"label {label!r} is not valid Unicode")
     return unicodedata.normalize("NFC", label)
 
 

@@ -4,7 +4,7 @@ Formats: tables (regard.data.tables), two parallel text files, and Hugging Face 
 (regard.data.text.huggingface). White space around a text is removed.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -124,16 +124,18 @@ def collect_pairs(
     bad_rows: BadRows,
     *,
     may_be_empty: bool = False,
+    normalize: Callable[[str], str] = str,
 ) -> Pairs:
-    """Return rows of a source and a target as pairs. A list of labels may be empty."""
+    """Return rows of a source and a target, which is normalized, as pairs. A list of labels may be
+    empty."""
     pairs = Pairs([], [], [], origin, bad_rows.skipped)
     for number, cells in rows:
         with bad_rows.catch(locate(origin, number)):
             source, target = as_text(cells[0]).strip(), as_text(cells[1]).strip()
             if not source or not (target or may_be_empty):
                 raise UserError(f"the {names[1] if source else names[0]} is empty")
+            pairs.targets.append(normalize(target))
             pairs.sources.append(source)
-            pairs.targets.append(target)
             pairs.lines.append(number)
     if not pairs:
         raise UserError(f"{origin}: contains no pair; {bad_rows.describe()}".rstrip("; "))

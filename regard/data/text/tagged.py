@@ -5,6 +5,7 @@ A word that is split into several tokens has its tag at the first one; the other
 Source: columns tjong2003, section 2.2.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -23,11 +24,14 @@ from regard.data.tables import FORMATS, decode_line, excerpt, locate, read_lines
 from regard.data.text.labels import LabeledBatches, normalize_label
 from regard.data.tokenizer import UNK, Tokenizer
 from regard.errors import UserError
-from regard.system.files import plain_name
+from regard.system.files import suffix_of
 
 _NO_TAG = -1
 _SENTENCE = ("sentence", "sentence_id", "Sentence #")
 """Names of the column of sentences in a CSV."""
+
+_NO_WORD = re.compile("[0-9]+[-.][0-9]+")
+"""Ids in CoNLL-U that are not of a word: a multiword token, 1-2, or an empty node, 1.1."""
 
 _Sentence = tuple[int, list[str], list[str]]
 """Number of the first line, tokens, and tags."""
@@ -62,9 +66,10 @@ def read_tagged(path: str | Path, config: TaggedConfig) -> TaggedSentences:
     path, bad_rows = Path(path), BadRows(config.on_bad, "sentences")
     tokens, tags, lines = [], [], []
     for number, own_tokens, own_tags in _read_sentences(path, config, bad_rows, has_tags=True):
-        tokens.append(tuple(own_tokens))
-        tags.append(tuple(map(normalize_label, own_tags)))
-        lines.append(number)
+        with bad_rows.catch(locate(path, number)):
+            tags.append(tuple(map(normalize_label, own_tags)))
+            tokens.append(tuple(own_tokens))
+            lines.append(number)
     if not tokens:
         problem = bad_rows.describe()
         raise UserError(f"{path}: contains no sentence; {problem}".rstrip("; "))
@@ -107,7 +112,7 @@ class TaggedBatches(LabeledBatches):
 def _read_sentences(
     path: Path, config: TaggedConfig, bad_rows: BadRows, *, has_tags: bool
 ) -> Iterator[_Sentence]:
-    by_suffix = FORMATS.get(Path(plain_name(path)).suffix, "tsv")
+    by_suffix = FORMATS.get(suffix_of(path), "tsv")
     format = by_suffix if config.format == "auto" else config.format
     if format in ("columns", "tsv"):
         return _read_columns(path, config, bad_rows, has_tags=has_tags)
@@ -148,9 +153,10 @@ def _join_rows(
     tokens: list[str] = []
     tags: list[str] = []
     first, previous, current = 0, 0, ""
-    for number, (token, *rest) in rows:
-        tag = rest[0] if len(rest) > len(_SENTENCE) else "-"
-        if not token.strip() or not tag.strip():
+    for number, (cell, *rest) in rows:
+        token = cell.strip(" ")
+        tag = rest[0].strip(" ") if len(rest) > len(_SENTENCE) else "-"
+        if not token or not tag:
             bad_rows.add(f"{locate(path, number)}: expected a token and its tag")
             continue
         name = next((cell for cell in rest[-len(_SENTENCE) :] if cell), "")
@@ -160,8 +166,8 @@ def _join_rows(
         if not tokens:
             first = number
         previous, current = number, name or current
-        tokens.append(token.strip())
-        tags.append(tag.strip())
+        tokens.append(token)
+        tags.append(tag)
     if tokens:
         yield first, tokens, tags
 
@@ -169,7 +175,8 @@ def _join_rows(
 def _read_columns(
     path: Path, config: TaggedConfig, bad_rows: BadRows, *, has_tags: bool
 ) -> Iterator[_Sentence]:
-    default = (2, 4) if plain_name(path).endswith(".conllu") else (1, 0)  # 0 - 1: the last column
+    is_conllu = suffix_of(path) == ".conllu"
+    default = (2, 4) if is_conllu else (1, 0)  # 0 - 1: the last column
     columns = [str(config.token_column or default[0]), str(config.tag_column or default[1])]
     is_named = not all(map(str.isdecimal, columns))
     has_header = config.header == "yes" or (config.header == "auto" and is_named)
@@ -190,6 +197,8 @@ def _read_columns(
         with bad_rows.catch():
             rows = [(number, _split(number, line, path)) for number, line in lines]
             rows = _without_comments(rows)
+            if is_conllu:
+                rows = [row for row in rows if not _NO_WORD.fullmatch(row[1][0])]
             for number, cells in rows:
                 is_short = len(cells) <= max(token, tag, int(has_tags))
                 if is_short or not cells[token] or (has_tags and not cells[tag]):
@@ -202,7 +211,9 @@ def _read_columns(
 
 def _split(number: int, line: bytes, path: Path) -> list[str]:
     text = decode_line(line, locate(path, number))
-    return [cell.strip() for cell in text.split("\t")] if "\t" in text else text.split()
+    if "\t" in text:
+        return [cell.strip(" ") for cell in text.split("\t")]
+    return [cell for cell in text.split(" ") if cell]
 
 
 def _without_comments(rows: list[tuple[int, list[str]]]) -> list[tuple[int, list[str]]]:

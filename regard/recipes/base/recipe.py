@@ -235,11 +235,14 @@ class Recipe(ABC, Generic[ConfigT]):
     def open(self, folder: Path) -> None:
         """Load the artifacts of a run folder as attributes."""
 
-    def fit_tokenizer(self, texts: Iterable[str], origin: str) -> Tokenizer:
+    def fit_tokenizer(
+        self, texts: Iterable[str], origin: str, *, keeps_space: bool = False
+    ) -> Tokenizer:
         """Load the tokenizer of the initial run, or train one on texts."""
         if self.run.init is not None:
             return Tokenizer.load(Path(self.run.init.folder) / ARTIFACTS / "tokenizer.json")
-        return Tokenizer.train(texts, self.settings.tokenizer, origin=origin)
+        config = self.settings.tokenizer
+        return Tokenizer.train(texts, config, keeps_space=keeps_space, origin=origin)
 
     def pretrain(self, folder: Path) -> None:  # one recipe has something to do here
         """Train the models that the main model needs, each in a folder of its own."""

@@ -32,6 +32,7 @@ from regard.recipes.base.recipe import (
 )
 from regard.recipes.metrics.report import round_scores
 from regard.system.files import read_bytes
+from regard.system.writing import valid_text
 from regard.trace import Trace
 
 
@@ -303,7 +304,7 @@ class TrainedRun:
             name = names[number - first] if names else ""
             if not name and isinstance(given, File):
                 name = Path(given.name).name
-            examples.append(Example(name or f"{self.input} {number}", rows))
+            examples.append(Example(valid_text(name) or f"{self.input} {number}", rows))
         return examples
 
     def _read_input(self, value: Any, number: int) -> Any:
@@ -361,7 +362,7 @@ class TrainedRun:
                 line = {"input": i + 1, kind: source} | answer.json
                 if dataset.references is not None:
                     line["reference"] = dataset.references[i]
-                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+                file.write(valid_text(json.dumps(line, ensure_ascii=False)) + "\n")
 
     def _samples(self, recipe: Recipe[Any], dataset: Dataset[Any]) -> list[dict[str, str]]:
         """Return a few examples, spread over the data, with their answers and references."""

@@ -248,7 +248,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         """Return the paths of the images of each text; see `drawing_paths`."""
         rows = drawing_paths(texts, out, first=first, count=self.config.n_best)
         for path in chain(*rows):
-            if path.exists() and not force:
+            if path.is_file() and not force:
                 raise UserError(f"{path} exists; it is replaced only with --force")
             if not path.parent.is_dir():
                 raise UserError(f"{path}: the folder {path.parent} does not exist")

@@ -194,11 +194,11 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         else:
             is_row = isinstance(given, np.ndarray) and given.ndim == 1 and len(given)
             if is_row and given.dtype.kind == "f" and np.abs(given).max() <= 1:
-                given = np.round(given.astype(np.float64) * 32767).astype(np.int16)
-            if not is_row or given.dtype != np.int16:
+                given = np.round(given.astype(np.float64) * 32768).clip(max=32767)
+            elif not is_row or given.dtype.newbyteorder("=") != np.int16:
                 expected = "one row of int16, or of floats within [-1, 1]"
                 raise UserError(f"{where}: samples must be {expected}")
-            sound = given
+            sound = given.astype(np.int16)
         starts = segment_starts(len(sound), length)
         # The boundary between two segments is the middle of their overlap.
         middles = [(a + length + b) / 2 / rate for a, b in pairwise(starts)]

@@ -77,7 +77,11 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         return replace(dataset, targets=self.encode_corpus(dataset.data))
 
     def fit(self, train: Dataset[Corpus]) -> dict[str, Any]:
-        return {_TOKENIZER: self.fit_tokenizer(train.data, train.origin)}
+        keeps_space = self.config.data.line_ends == "keep"
+        tokenizer = self.fit_tokenizer(train.data, train.origin, keeps_space=keeps_space)
+        if tokenizer.keeps_space != keeps_space:
+            raise UserError("--data.line-ends must be as in the run of --init")
+        return {_TOKENIZER: tokenizer}
 
     def open(self, folder: Path) -> None:
         self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
@@ -219,7 +223,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         return float(logits.gather(2, last.items[:, 1:, None])[0, -count:, 0].mean())
 
     def _with_ends(self, text: str) -> str:
-        return text.replace("\n", " <eos> ") if self.config.data.line_ends == "eos" else text
+        return text if self.tokenizer.keeps_space else text.replace("\n", " <eos> ")
 
     @cached_property
     def _texts(self) -> tuple[Corpus, Corpus, tuple[str, ...]]:

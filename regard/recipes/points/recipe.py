@@ -6,6 +6,7 @@
 Source: lectures, E.3 (set to set: point clouds to boxes); misra2021.
 """
 
+import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,8 +22,8 @@ from regard.data.batches import pad_arrays
 from regard.data.embedded.rooms import make_rooms
 from regard.data.points.batches import CloudBatches, to_boxes
 from regard.data.points.clouds import CloudScale, middle_of, read_clouds, thin_cloud
-from regard.data.points.files import check_points, parse_cloud
-from regard.data.tables import read_lines
+from regard.data.points.files import AXES, check_points, parse_cloud
+from regard.data.tables import FILE_COLUMNS, read_lines
 from regard.errors import UserError
 from regard.look.sample import Axis, Sample
 from regard.models.build import build_detector
@@ -72,8 +73,9 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
     def is_table(self, path: Path) -> bool:
         if not plain_name(path).endswith((".csv", ".tsv", ".tab")):
             return super().is_table(path)
-        header = next(read_lines(path), b"").replace(b"\t", b",")
-        return b"file" in header.split(b",")
+        header = next(read_lines(path), b"").decode("utf-8", "replace").replace("\t", ",")
+        names = {cell.strip() for row in csv.reader([header]) for cell in row}
+        return not set(AXES) <= names or not names.isdisjoint(FILE_COLUMNS)
 
     def generate(self, split: str) -> Clouds:
         return make_rooms(split, self.run.seed, self.config.data)

@@ -124,3 +124,9 @@ def test_a_quantized_code_is_learned_and_its_usage_is_reported(tmp_path, capsys)
     shutil.rmtree(sorted((run / "checkpoints").glob("step-*"))[-1])
     command(train)
     assert (run / "model.safetensors").read_bytes() == weights
+
+
+def test_means_of_a_batch_are_not_accumulated(tmp_path, capsys):
+    words = "--model.regularizer kl --train.accumulate 2"
+    message = failure(capsys, f"train rebuild --run {tmp_path}/run {words}")
+    assert "train.accumulate must be 1 with model.regularizer kl" in message

@@ -19,6 +19,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
@@ -143,6 +144,8 @@ class Autoencoder(AutoencoderBase):
         images, regularizer = batch.source, self.regularizer
         noisy = self.add_noise(images)
         if isinstance(regularizer, KLConfig):
+            if dist.is_initialized() and dist.get_world_size() > 1:
+                raise ValueError("regularizer kl needs one process: its means are those of a batch")
             a = self.encoder.preactivation(noisy)
             codes = a.sigmoid()
             terms = len(a) * mean_activation_divergence(widen(a), regularizer.target)

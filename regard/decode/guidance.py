@@ -50,10 +50,12 @@ def sample_guided(
     if len(seeds) != rows:
         raise ValueError(f"seeds must be one for each of {rows} rows, got {len(seeds)}")
     device, is_guided = source.items.device, config.guidance != 1
-    uniforms = torch.empty(length, rows, dtype=torch.float64)
+    uniforms = torch.empty(length, rows, dtype=torch.float64, device="cpu")
     for row, seed in enumerate(seeds):
-        generator = torch.Generator().manual_seed(seed)
-        uniforms[:, row] = torch.rand(length, generator=generator, dtype=torch.float64)
+        generator = torch.Generator("cpu").manual_seed(seed)
+        uniforms[:, row] = torch.rand(
+            length, generator=generator, dtype=torch.float64, device="cpu"
+        )
     if is_guided:  # as many rows of the empty source follow
         empty = torch.zeros_like(source.items)
         empty[:, : len(empty_source)] = torch.tensor(list(empty_source), device=device)

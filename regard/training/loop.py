@@ -9,7 +9,7 @@ that ends with it.)
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,7 +27,7 @@ from regard.system.lock import lock_folder
 from regard.training.average import MovingAverage, average_weights
 from regard.training.checkpoint import CheckpointStore, State, check_settings
 from regard.training.config import TrainConfig
-from regard.training.distribution import Replica, join_process_group
+from regard.training.distribution import Replica, World, join_process_group
 from regard.training.log import Log
 from regard.training.optimizer import (
     build_optimizer,
@@ -84,6 +84,7 @@ def fit(
     maximize: bool,
     fingerprint: Mapping[str, Any] | None = None,
     unit: str = "tokens",
+    world: World | None = None,
 ) -> Result:
     """Train `model`, or resume a run that was stopped in the same folder. The model ends with the
     selected weights: the mean of the last validations if it scores at least as well as the best
@@ -101,6 +102,7 @@ def fit(
         fingerprint: further settings of the run, as JSON, which must be the same when it is
             resumed.
         unit: what rates in the log count: tokens, or a name of the examples.
+        world: the processes that train together; by default those of torchrun.
 
     Raises:
         Diverged: the loss is NaN or infinite.
@@ -115,13 +117,13 @@ def fit(
         "native": unsupported_reason() is None,
     }
     with (
-        join_process_group(config.device) as world,
+        nullcontext(world) if world else join_process_group(config.device) as joined,
         handle_signals() as interruption,
         ExitStack() as stack,
     ):
-        world.run_on_main(lambda: stack.enter_context(lock_folder(folder)))
+        joined.run_on_main(lambda: stack.enter_context(lock_folder(folder)))
         run = _Run(
-            Replica(model, world, shard=config.shard, compiled=config.compile),
+            Replica(model, joined, shard=config.shard, compiled=config.compile),
             interruption,
             batches=batches,
             config=config,

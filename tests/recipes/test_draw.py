@@ -1,6 +1,8 @@
 """Runs of `draw` on handwritten digits and on captions; killed runs, bad input."""
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -165,6 +167,18 @@ def test_a_killed_run_resumes_to_the_same_parameters(stage, run, tmp_path):
         assert (folder / path).read_bytes() == (run / path).read_bytes()
     if not stage:  # finished stages are not trained again
         assert [path.stat().st_mtime_ns for path in files] == times
+
+
+def test_first_models_of_two_processes_are_those_of_one(run, tmp_path):
+    launch = "-m torch.distributed.run --standalone --nproc-per-node 2 -m regard --"
+    words = f"{launch} train draw --run {tmp_path}/run {SMALL} --train.steps 2 --train.warmup 1"
+    process = subprocess.run(
+        [sys.executable, *words.split()], capture_output=True, text=True, check=False
+    )
+    assert process.returncode == 0, process.stderr
+    for stage in ("autoencoder", "classifier"):
+        weights = f"{stage}/model.safetensors"
+        assert (tmp_path / "run" / weights).read_bytes() == (run / weights).read_bytes()
 
 
 def test_own_captions_are_learned_without_classes(tmp_path, capsys):

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention.axes import widen
+from regard.errors import UserError
 from regard.layers.linear import Linear
 from regard.models.autoencoders.config import AutoencoderConfig, KLConfig, NoRegularizerConfig
 from regard.models.autoencoders.energy import ACTIVATIONS, contraction, mean_activation_divergence
@@ -145,7 +146,7 @@ class Autoencoder(AutoencoderBase):
         noisy = self.add_noise(images)
         if isinstance(regularizer, KLConfig):
             if dist.is_initialized() and dist.get_world_size() > 1:
-                raise ValueError("regularizer kl needs one process: its means are those of a batch")
+                raise UserError("regularizer kl needs one process: its means are those of a batch")
             a = self.encoder.preactivation(noisy)
             codes = a.sigmoid()
             terms = len(a) * mean_activation_divergence(widen(a), regularizer.target)

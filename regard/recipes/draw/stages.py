@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from regard.data.batches import InputBatches
 from regard.data.embedded.scenes import CanvasDataset, SceneDataset
 from regard.data.images.image_batches import ImageBatches
-from regard.errors import UserError
 from regard.models.autoencoders.quantized import QuantizedAutoencoder
 from regard.recipes.base.config import COSINE
 from regard.recipes.base.pictures import InputShape
@@ -29,6 +28,7 @@ from regard.recipes.base.run import Run, training_fingerprint
 from regard.recipes.base.scoring import device_of
 from regard.recipes.draw.classifier import ROWS, ConvolutionalClassifier
 from regard.system.writing import replace_atomically
+from regard.training.distribution import World, pick_device
 from regard.training.loop import fit
 from regard.training.protocols import TrainingBatches
 from regard.training.seeds import derive_seed
@@ -75,6 +75,7 @@ def train_autoencoder(
     config = run.config
     torch.manual_seed(derive_seed(run.seed, 1))
     model = QuantizedAutoencoder(config.autoencoder, train.shape)
+    model.codebook.is_shared = False
     sizes = f"{_format_shape(train.shape)} to {_format_shape(model.grid)} codes"
     notify(f"training the autoencoder first: canvases of {sizes}")
     _train_stage(
@@ -142,9 +143,10 @@ def _train_stage(
     measure: Callable[..., dict[str, float]],
     metric: str,
 ) -> None:
-    """Train a stage in a folder of its own, or resume it, and record its end."""
-    if torch.distributed.is_initialized():
-        raise UserError(f"the {folder.name} is trained by a single process: start without torchrun")
+    """Train a stage in a folder of its own, or resume it, and record its end.
+
+    The calling process trains alone: batch norm would depend on the number of processes.
+    """
     train = run.config.train
     config = replace(
         COSINE,
@@ -167,6 +169,7 @@ def _train_stage(
         metric=metric,
         maximize=metric == "accuracy",
         fingerprint=training_fingerprint(run),
+        world=World(device=pick_device(train.device)),
     )
     if result.is_interrupted:
         raise KeyboardInterrupt

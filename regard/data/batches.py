@@ -217,6 +217,17 @@ def plan_batches(
     return [batches[index] for index in np.argsort(stream.random_raw(len(batches)), kind="stable")]
 
 
+def plan_by_sum(sizes: Sequence[int], most: int) -> list[range]:
+    """Return ranges of examples with sizes of at most `most` together, or of one example."""
+    ranges, start, total = [], 0, 0
+    for i, size in enumerate(sizes):
+        if i > start and total + size > most:
+            ranges.append(range(start, i))
+            start, total = i, 0
+        total += size
+    return [*ranges, range(start, len(sizes))] if sizes else []
+
+
 def pad(
     sequences: Iterable[Sequence[int] | NDArray[Any]],
     *,

@@ -131,6 +131,11 @@ class Tokenizer:
         # The batch method of the library starts threads, after which a forked process warns.
         return [self.encode(text) for text in texts]
 
+    def normalize(self, text: str) -> str:
+        """Return a text in the form in which `decode` returns it, with its unknown parts."""
+        normal = _normalize(text, self._normalizer)
+        return normal.removeprefix(" ") if self.config.kind == "bpe" else normal
+
     def decode(self, ids: Iterable[int]) -> str:
         """Convert token ids to a text. PAD, BOS and EOS are omitted; UNK becomes <unk>."""
         shown = []

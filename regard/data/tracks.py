@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.attention.masks import Padded
-from regard.data.batches import Batch, BatchesByCount, generator, pad_arrays
+from regard.data.batches import Batch, BatchesByCount, generator, pad_arrays, plan_by_sum
 from regard.data.config import TracksConfig
 from regard.data.held_out import describe_held_out, last_part
 from regard.data.tables import numeric_order
@@ -197,7 +197,7 @@ class SceneBatches(BatchesByCount):
 
     def plan(self, epoch: int) -> list[tuple[int, ...]]:
         order = [i for batch in super().plan(epoch) for i in batch]
-        parts = plan_scenes([len(self.scenes[i]) for i in order], self.rows)
+        parts = plan_by_sum([len(self.scenes[i]) for i in order], self.rows)
         return [tuple(order[i] for i in part) for part in parts]
 
     def collate(self, epoch: int, indices: Sequence[int]) -> Batch[Padded, Padded]:
@@ -214,17 +214,6 @@ class SceneBatches(BatchesByCount):
         (items, lengths), observed = pad_arrays(scenes), self.config.observed
         source = Padded(items[:, :, :observed], lengths)
         return Batch(source, Padded(items[:, :, observed:], lengths), tuple(indices))
-
-
-def plan_scenes(counts: Sequence[int], most: int) -> list[range]:
-    """Return ranges of scenes with at most `most` agents together, or of one scene."""
-    ranges, start, total = [], 0, 0
-    for i, count in enumerate(counts):
-        if i > start and total + count > most:
-            ranges.append(range(start, i))
-            start, total = i, 0
-        total += count
-    return [*ranges, range(start, len(counts))] if counts else []
 
 
 def _simulate(draw: np.random.Generator, num_agents: int, length: int) -> NDArray[np.float64]:

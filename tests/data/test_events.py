@@ -114,8 +114,8 @@ def folder(tmp_path):
 
 def test_long_files_are_divided_into_segments(folder):
     sounds = read_events(folder / "events.csv", CONFIG)
-    assert len(sounds) == 4
-    segments = [sounds.load(i) for i in range(4)]
+    assert [len(sounds), sounds.sizes] == [2, [3, 1]]
+    segments = [sounds.load_segment(i) for i in range(4)]
     assert [len(samples) for samples, _ in segments] == [RATE] * 4
     rounded = []
     for _, events in segments:
@@ -145,7 +145,7 @@ def test_bad_events_are_reported_or_skipped(folder, row, message):
         read_events(folder / "bad.csv", CONFIG)
     sounds = read_events(folder / "bad.csv", EventsConfig(seconds=1.0, on_bad="skip"))
     assert len(sounds.skipped) == 1
-    assert [len(sounds.load(i)[1]) for i in range(3)] == [1, 1, 0]
+    assert [len(segment.events) for segment in sounds.segments] == [1, 1, 0]
     (folder / "bad.csv").write_text(head)
     with pytest.raises(UserError, match="names no usable sound"):
         read_events(folder / "bad.csv", CONFIG)
@@ -154,8 +154,10 @@ def test_bad_events_are_reported_or_skipped(folder, row, message):
 def test_events_longer_than_segments_are_in_all_of_them_and_end_with_their_file(folder):
     (folder / "events.csv").write_text("file,onset,duration,label\nlong.wav,0,9,a\nshort.wav,,,\n")
     sounds = read_events(folder / "events.csv", EventsConfig(seconds=0.5))
-    assert [sounds.load(i)[1] for i in range(7)] == [[SoundEvent(0.0, 0.5, "a")]] * 7
-    assert [sounds.name(i) for i in (1, 7)] == ["long.wav, from 0.25 s", "short.wav, from 0 s"]
+    expected = [[SoundEvent(0.0, 0.5, "a")]] * 7 + [[]]
+    assert [segment.events for segment in sounds.segments] == expected
+    assert sounds.load(0)[1] == [SoundEvent(0.0, 2.0, "a")]
+    assert "1 events are longer than --data.seconds 0.5" in sounds.notices[0]
 
 
 def test_names_of_columns_may_be_those_of_dcase(folder):
@@ -175,7 +177,7 @@ def test_events_of_segments_equal_those_of_a_direct_search(folder, seconds):
     (folder / "many.csv").write_text("file,onset,duration,label\n" + rows, encoding="utf-8")
     sounds = read_events(folder / "many.csv", EventsConfig(seconds=seconds))
     starts = segment_starts(2 * RATE, round(seconds * RATE))
-    assert len(sounds) == len(starts)
+    assert len(sounds.segments) == len(starts)
     for i, start in enumerate(starts):
         expected = []
         for onset, duration in events:
@@ -183,7 +185,8 @@ def test_events_of_segments_equal_those_of_a_direct_search(folder, seconds):
             first, last = max(0.0, onset - start / RATE), min(seconds, end - start / RATE)
             if last > first and last - first >= min(seconds, end - onset) / 3:
                 expected.append(pytest.approx((first, last - first), abs=1e-12))
-        assert [(event.onset, event.duration) for event in sounds.load(i)[1]] == expected
+        found = [(event.onset, event.duration) for event in sounds.segments[i].events]
+        assert found == expected
 
 
 def test_batches_hold_centers_and_durations(folder):

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.config import TracksConfig
+from regard.data.config import EventsConfig, TracksConfig
 from regard.data.held_out import hold_out, last_part
-from regard.data.sound.events import EventSegment, SoundDataset, SoundEvent
+from regard.data.sound.events import Sound, SoundDataset, SoundEvent
 from regard.data.track_files import read_frames
 from regard.data.tracks import extract_windows, read_training_windows
 from regard.errors import UserError
@@ -96,26 +96,31 @@ def test_windows_of_tracks_share_no_frame(tmp_path):
         read_training_windows(TracksConfig(train=(str(paths[1]),), observed=2, predicted=3))
 
 
-def sounds(files: str) -> SoundDataset:
-    def load(i: int) -> tuple[np.ndarray, list]:
-        return np.full(4, i, np.int16), []
+def sounds(counts: str) -> SoundDataset:
+    """Return a file of so many segments for each digit, with an event in each segment."""
+    config, found, first = EventsConfig(sample_rate=4, seconds=2, hop=0.5, val_share=0.3), [], 0
+    for name, digit in enumerate(counts):
+        events = [SoundEvent(i + 0.25, 0.5, "x") for i in range(int(digit))]
+        found.append(Sound(str(name), first, 4 + 4 * int(digit), events))
+        first += found[-1].count
+    return SoundDataset(tuple(found), np.arange(first).astype(np.int16), "a.csv", config)
 
-    segments = tuple(EventSegment(file, 0.0, [SoundEvent(0, 1, "x")]) for file in files)
-    return SoundDataset(len(files), load, ("x",), "a.csv", segments=segments)
 
-
-def test_segments_of_a_sound_file_are_on_one_side():
-    train, val = sounds("aabbbcd").hold_out(0.3, seed=1)
-    files = [[segment.file for segment in part.segments] for part in (train, val)]
-    assert not set(files[0]) & set(files[1])
-    numbers = [[int(part.load(i)[0][0]) for i in range(len(part))] for part in (train, val)]
-    assert sorted(numbers[0] + numbers[1]) == list(range(7))
-    assert [["aabbbcd"[i] for i in own] for own in numbers] == files
-    assert "segments are held out" in val.notices[0]
+def test_a_share_of_the_segments_is_held_out_in_whole_sound_files():
+    data = sounds("23124")
+    train, val = data.hold_out(seed=1)
+    assert sorted(sound.name for sound in (*train.sounds, *val.sounds)) == [*"01234"]
+    assert 0 < len(val.segments) <= len(data.segments) / 2
+    assert f"{len(val.segments)} of 12 segments are held out" in val.notices[0]
 
 
 def test_last_part_of_a_single_sound_file_overlaps_no_training_segment():
-    train, val = sounds("a" * 10).hold_out(0.2, seed=1)
-    assert [len(train), len(val), int(val.load(0)[0][0])] == [6, 2, 8]
+    data = sounds("9")
+    train, val = data.hold_out(seed=1)
+    starts = []
+    for part in (train, val):
+        starts.append([int(part.load_segment(k)[0][0]) for k in range(len(part.segments))])
+    assert starts == [[0, 4, 8, 12], [24, 28, 32]]
+    assert train.load(0)[0][-1] < val.load(0)[0][0]
     with pytest.raises(UserError, match="label 'x' occurs only in the part"):
-        sounds("a" * 3).hold_out(0.3, seed=1)
+        sounds("3").hold_out(seed=1)

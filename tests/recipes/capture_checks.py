@@ -140,7 +140,7 @@ def _check_axes(sample: Sample) -> None:
 def outputs_of(run: Any, inputs: Sequence[Any]) -> list[Any]:
     """Return the outputs of the model for the rows of inputs."""
     examples = run._prepare(run.recipe, inputs, 1)
-    run._forward(run.recipe, examples, run.recipe.forward)
+    run.recipe.compute_outputs(run._active, examples, run.trace)
     return [output for example in examples for output in example.outputs]
 
 
@@ -148,7 +148,7 @@ def answer_log_probs(run: Any, inputs: Sequence[Any]) -> list[Callable[[], torch
     """Answer inputs as a look does; return a function per row that computes log p."""
     examples = run._prepare(run.recipe, inputs, 1)
     with record(run):
-        run._forward(run.recipe, examples, run.recipe.forward_for_look)
+        run.recipe.compute_outputs(run._active, examples, run.trace, for_look=True)
     rows = [(example, i) for example in examples for i in range(len(example.rows))]
     return [partial(run.recipe.log_prob, run._model, *row) for row in rows]
 

@@ -17,7 +17,7 @@ from regard.look.hooks import record_weights
 from regard.recipes.caption.config import CaptionRunConfig
 from regard.recipes.load import load
 from regard.recipes.metrics.config import BleuConfig
-from regard.recipes.metrics.text import Bleu
+from regard.recipes.metrics.text import bleu
 from tests.recipes.capture_checks import (
     answer_log_probs,
     check_capture,
@@ -204,7 +204,7 @@ def test_bleu_of_several_references_is_sacrebleus():
     outputs = ["a red square", "on the left", "two dogs run"]
     references = [["a red circle", "a red square here", "x"], ["left"], ["two dogs run", "dogs"]]
     streams = [[row[k] if k < len(row) else None for row in references] for k in range(3)]
-    scorer, expected = Bleu(BleuConfig()), sacrebleu.BLEU(force=True)
-    assert scorer.score(outputs, references) == expected.corpus_score(outputs, streams).score
-    assert scorer.signature() == str(expected.get_signature())
-    assert "nrefs:var" in scorer.signature()
+    found, expected = bleu(outputs, references, BleuConfig()), sacrebleu.BLEU(force=True)
+    assert found["bleu"] == expected.corpus_score(outputs, streams).score
+    assert found["signature"] == str(expected.get_signature())
+    assert "nrefs:var" in found["signature"]

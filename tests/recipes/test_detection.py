@@ -204,7 +204,7 @@ def test_event_scores_by_hand():
         [SoundEvent(0.52, 0.5, "a"), SoundEvent(2.1, 0.5, "b")],
         [SoundEvent(0.2, 0.3, "a")],
     ]
-    scores = event_scores(predicted, reference, 4.0)
+    scores = event_scores(predicted, reference)
     assert scores["f1"] == pytest.approx(100 * 2 * 1 / 5)
     assert scores["f1_200ms"] == pytest.approx(100 * 2 * 2 / 5)
     rows, keys = scores["classes"], ("precision", "recall", "examples")
@@ -218,5 +218,5 @@ def test_event_scores_by_hand():
 
 
 def test_silence_without_detections_has_no_timing_errors():
-    assert event_scores([[]], [[]], 4.0) == {"f1": 0.0, "f1_200ms": 0.0, "f1_segments": 0.0}
-    assert labels_per_second([SoundEvent(0.9, 0.3, "a")], 2.0) == {(0, "a"), (1, "a")}
+    assert event_scores([[]], [[]]) == {"f1": 0.0, "f1_200ms": 0.0, "f1_segments": 0.0}
+    assert labels_per_second([SoundEvent(0.9, 0.3, "a")]) == {(0, "a"), (1, "a")}

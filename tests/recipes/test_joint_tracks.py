@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from regard.attention.masks import Padded
+from regard.data.batches import plan_by_sum
 from regard.data.config import TracksConfig
-from regard.data.tracks import SceneBatches, TrackWindows, plan_scenes
+from regard.data.tracks import SceneBatches, TrackWindows
 from regard.layers.positions.config import NoPositionsConfig
 from regard.models.build import build_forecaster
 from regard.models.config import ForecasterConfig
@@ -115,8 +116,8 @@ def test_frames_lead_there_and_back():
 
 
 def test_scenes_are_batched_by_their_agents():
-    assert plan_scenes([3, 4, 9, 1, 1, 5], 8) == [range(2), range(2, 3), range(3, 6)]
-    assert plan_scenes([], 8) == []
+    assert plan_by_sum([3, 4, 9, 1, 1, 5], 8) == [range(2), range(2, 3), range(3, 6)]
+    assert plan_by_sum([], 8) == []
     positions = np.random.default_rng(1).normal(size=(9, 20, 2)) + 100
     windows = TrackWindows(positions, np.array([0, 4, 6, 9]), "windows")
     batches = SceneBatches(windows, TracksConfig(), rows=6, seed=0, is_fixed=True)

@@ -13,7 +13,8 @@ import torch
 
 from regard.errors import UserError
 from regard.recipes.load import load
-from regard.recipes.metrics.text import Bleu, ExactMatch
+from regard.recipes.metrics.text import bleu, exact_match
+from regard.recipes.translate import recipe as translate
 from tests.recipes.commands import command, failure, printed, printed_json, report
 from tests.recipes.toy import SMALL, toy_arguments
 
@@ -48,15 +49,15 @@ def test_interrupted_and_resumed_ends_with_the_same_parameters(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     arguments = toy_arguments(tmp_path, core=load(finished_run).config.model.core.name)
-    score, calls = Bleu.score, []
+    calls = []
 
-    def score_then_stop(self: Bleu, outputs: list[str], references: list[str]) -> float:
+    def score_then_stop(outputs: list[str], *arguments: Any) -> dict[str, Any]:
         calls.append(len(outputs))
         if len(calls) == 1:
             os.kill(os.getpid(), signal.SIGINT)
-        return score(self, outputs, references)
+        return bleu(outputs, *arguments)
 
-    monkeypatch.setattr(Bleu, "score", score_then_stop)
+    monkeypatch.setattr(translate, "bleu", score_then_stop)
     command("train", *arguments, code=130)
     assert not (tmp_path / "run" / "report.json").exists()
     command("train", *arguments)
@@ -88,7 +89,7 @@ def test_dates_run_from_training_to_report(
     test, run = report(tmp_path / "run"), load(tmp_path / "run")
     assert 90 < test["upper_bound"] <= 100
     assert run.evaluate()["examples"] == 13
-    exact = ExactMatch().score(["a", "b", "c"], [["a"], ["x", "y"], ["x", "c"]])
+    exact = exact_match(["a", "b", "c"], [["a"], ["x", "y"], ["x", "c"]])
     assert exact == pytest.approx(200 / 3)
     if attention == "none":
         with pytest.raises(UserError, match="the model has no attention layers"):

@@ -1,14 +1,14 @@
 """Data sets of sounds with events: files with a table of events, or scenes mixed from recordings.
 
-Sounds are divided into segments of one length. Segments of a longer file overlap by half; an event
-that is cut by the edge of a segment counts if at least a third of it, or a third of the segment, is
+A model reads segments of one length. Those of a longer sound overlap by half; an event that is cut
+by the edge of a segment counts there if at least a third of it, or a third of the segment, is
 inside. In training, a segment is time-stretched and shifted, differently in each epoch, to prevent
 overfitting on few recordings.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from regard.data.bad_rows import BadRows
 from regard.data.batches import Batch, BatchesByCount, generator
 from regard.data.config import EventsConfig
 from regard.data.elements import LabeledRegions
-from regard.data.held_out import describe_held_out, last_part, split_data
+from regard.data.held_out import describe_held_out, hold_out, last_part
 from regard.data.number_store import NumberStore
 from regard.data.sound.files import decode_sound
 from regard.data.sound.recordings import Recordings, mix_scene
@@ -51,77 +51,166 @@ class SoundEvent:
         return self.onset + self.duration
 
 
-class EventSegment(NamedTuple):
-    """Part of a sound file, with the events in it."""
+class Sound(NamedTuple):
+    """Sound of a file, or of a part of it, with its events."""
 
-    file: str
-    begin: float
-    """Start in the file, in seconds."""
+    name: str
+    first: int
+    """Index of its first sample in `SoundDataset.samples`."""
+    count: int
+    """Number of samples."""
+    events: list[SoundEvent]
+
+
+class EventSegment(NamedTuple):
+    """Part of a sound, with the events in it."""
+
+    sound: int
+    start: int
+    """First sample, from the start of the sound."""
     events: list[SoundEvent]
 
 
 @dataclass(frozen=True)
 class SoundDataset:
-    """Segments of sound of one length, with the events in each."""
+    """Sounds of files, of any length."""
+
+    sounds: tuple[Sound, ...]
+    samples: NDArray[np.int16]
+    """Samples of all files, one after the other."""
+    origin: str
+    config: EventsConfig
+    skipped: Sequence[str] = ()
+    notices: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.sounds)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(sorted({event.label for sound in self.sounds for event in sound.events}))
+
+    @property
+    def sizes(self) -> list[int]:
+        """Number of segments of each sound."""
+        length = segment_length(self.config)
+        return [len(segment_starts(sound.count, length)) for sound in self.sounds]
+
+    @cached_property
+    def segments(self) -> list[EventSegment]:
+        """Segments of all sounds, on which a model is trained."""
+        length, rate, segments = segment_length(self.config), self.config.sample_rate, []
+        for number, sound in enumerate(self.sounds):
+            starts = segment_starts(sound.count, length)
+            parts = _assign(sound.events, np.array(starts) / rate, self.config.seconds)
+            for start, events in zip(starts, parts, strict=True):
+                segments.append(EventSegment(number, start, events))
+        return segments
+
+    def name(self, index: int) -> str:
+        return self.sounds[index].name
+
+    def load(self, index: int) -> tuple[NDArray[np.int16], list[SoundEvent]]:
+        """Return the samples and the events of a sound."""
+        _, first, count, events = self.sounds[index]
+        return self.samples[first : first + count], events
+
+    def load_segment(self, index: int) -> tuple[NDArray[np.int16], list[SoundEvent]]:
+        """Return the samples and the events of a segment, which silence fills."""
+        number, start, events = self.segments[index]
+        length = segment_length(self.config)
+        part = self.load(number)[0][start : start + length]
+        return np.pad(part, (0, length - len(part))), events
+
+    def hold_out(self, *, seed: int) -> tuple["SoundDataset", "SoundDataset"]:
+        """Return training and validation sounds; see `regard.data.held_out.hold_out`.
+
+        Whole files with a share of the segments are held out. If there is one file, its last part
+        is for validation, and the two segments before it, which overlap it, are left out.
+        """
+        share, origin, segments = self.config.val_share, self.origin, self.segments
+        if len(self) > 1:
+            files = [segment.sound for segment in segments]
+            labels = [[event.label for event in segment.events] for segment in segments]
+            _, held_out = hold_out(
+                len(segments),
+                share,
+                seed=seed,
+                origin=origin,
+                noun="segments",
+                groups=files,
+                labels=labels,
+            )
+            chosen = {files[i] for i in held_out}
+            val = [sound for i, sound in enumerate(self.sounds) if i in chosen]
+            train = [sound for i, sound in enumerate(self.sounds) if i not in chosen]
+        else:
+            cut = last_part(len(segments), share, origin=origin, noun="segments")
+            held_out, last = segments[cut:], segments[max(0, cut - 3)].start
+            end = last + segment_length(self.config) if cut > 2 else 0
+            train = [self._part(0, end)]
+            val = [self._part(segments[cut].start, self.sounds[0].count)]
+            known = {event.label for event in train[0].events}
+            missing = sorted(set(self.labels) - known)
+            if missing:
+                problem = f"label {missing[0]!r} occurs only in the part held out for validation"
+                raise UserError(f"{origin}: {problem}: use --data.val.")
+        notice = describe_held_out(
+            len(held_out), len(segments), share, origin=origin, noun="segments"
+        )
+        kept = replace(self, sounds=tuple(train))
+        return kept, replace(self, sounds=tuple(val), skipped=(), notices=(notice,))
+
+    def _part(self, start: int, end: int) -> Sound:
+        """Return a part of the only sound, with the events that count in it."""
+        (name, first, _, events), rate = self.sounds[0], self.config.sample_rate
+        (inside,) = _assign(events, np.array([start / rate]), (end - start) / rate)
+        return Sound(f"{name}, from {start / rate:g} s", first + start, end - start, inside)
+
+
+@dataclass(frozen=True)
+class SoundScenes:
+    """Scenes mixed from recordings, each of the length of a segment."""
 
     count: int
     load: Callable[[int], tuple[NDArray[np.int16], list[SoundEvent]]]
-    """Function that returns the samples and the events of segment i."""
+    """Function that returns the samples and the events of scene i."""
     labels: tuple[str, ...]
     origin: str
     skipped: Sequence[str] = ()
     notices: tuple[str, ...] = ()
-    segments: tuple[EventSegment, ...] = ()
-    """Segments of files; empty for scenes."""
 
     def __len__(self) -> int:
         return self.count
 
-    def take(self, index: Sequence[int]) -> "SoundDataset":
-        segments = tuple(self.segments[i] for i in index)
-        return replace(
-            self,
-            count=len(index),
-            load=lambda i: self.load(index[i]),
-            labels=_labels_of(segments),
-            segments=segments,
-        )
+    @property
+    def sizes(self) -> list[int]:
+        """Number of segments of each scene."""
+        return [1] * self.count
+
+    @property
+    def segments(self) -> range:
+        return range(self.count)
 
     def name(self, index: int) -> str:
-        """Return the file of a segment and where it begins; of a scene, its number."""
-        if not self.segments:
-            return f"sound {index}"
-        segment = self.segments[index]
-        return f"{segment.file}, from {segment.begin:g} s"
+        return f"sound {index}"
 
-    def hold_out(self, share: float, *, seed: int) -> tuple["SoundDataset", "SoundDataset"]:
-        """Return training and validation segments; see `regard.data.held_out.hold_out`.
+    def load_segment(self, index: int) -> tuple[NDArray[np.int16], list[SoundEvent]]:
+        return self.load(index)
 
-        The segments of a sound file are on one side. If there is one file, its last part is for
-        validation, and the two segments before it, which overlap it, are left out.
-        """
-        files = [segment.file for segment in self.segments]
-        if len(set(files)) > 1:
-            labels = [[event.label for event in segment.events] for segment in self.segments]
-            return split_data(self, share, "segments", seed=seed, groups=files, labels=labels)
-        cut = last_part(len(self), share, origin=self.origin, noun="segments")
-        train, val = self.take(range(max(0, cut - 2))), self.take(range(cut, len(self)))
-        missing = sorted(set(self.labels) - set(train.labels))
-        if missing:
-            problem = f"label {missing[0]!r} occurs only in the part held out for validation"
-            raise UserError(f"{self.origin}: {problem}: use --data.val.")
-        notice = describe_held_out(len(val), len(self), share, origin=self.origin, noun="segments")
-        return train, replace(val, skipped=(), notices=(notice,))
+
+Sounds = SoundDataset | SoundScenes
+"""Sounds with events, by index."""
 
 
 def make_sound_scenes(
     recordings: Recordings, split: str, count: int, config: EventsConfig
-) -> SoundDataset:
+) -> SoundScenes:
     """Return scenes 0 .. count - 1 of a split, mixed from recordings."""
     if recordings.sample_rate != config.sample_rate:
         problem = f"expected --data.sample-rate {recordings.sample_rate}, got {config.sample_rate}"
         raise UserError(f"{recordings.origin}: {problem}.")
-    length, rate = round(config.seconds * config.sample_rate), config.sample_rate
+    length, rate = segment_length(config), config.sample_rate
 
     @lru_cache(maxsize=_CACHE_BYTES // (2 * length))
     def load(i: int) -> tuple[NDArray[np.int16], list[SoundEvent]]:
@@ -132,17 +221,14 @@ def make_sound_scenes(
         return samples, events
 
     labels = tuple(sorted(set(recordings.labels)))
-    origin = f"{recordings.origin}, {split} scenes 0 to {count - 1}"
-    return SoundDataset(count, load, labels, origin)
+    return SoundScenes(count, load, labels, f"{recordings.origin}, {split} scenes 0 to {count - 1}")
 
 
 def read_events(path: Path, config: EventsConfig) -> SoundDataset:
-    """Read the sounds and events of a table, divided into segments. Each file is read once."""
-    bad_rows = BadRows(config.on_bad, "events")
+    """Read the sounds and events of a table. Each file is read once."""
+    bad_rows, rate = BadRows(config.on_bad, "events"), config.sample_rate
     store = NumberStore(np.int16)
-    length, rate = round(config.seconds * config.sample_rate), config.sample_rate
-    segments: list[EventSegment] = []
-    spans: list[tuple[int, int]] = []
+    sounds: list[Sound] = []
     by_file = read_rows_of_files(path, *_COLUMNS, header=config.header, bad_rows=bad_rows)
     for file, rows in by_file.items():
         found = []
@@ -156,7 +242,7 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
             for block in decode_sound(path.parent / file, rate, str(path.parent / file)):
                 store.append(block)
             is_read = True
-        if not is_read:  # what was stored of it belongs to no segment
+        if not is_read:  # what was stored of it belongs to no sound
             continue
         count = len(store) - first
         end = count / rate
@@ -168,29 +254,26 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
                 bad_rows.add(f"{where}: begins at {event.onset:g} s, after the end of {file}.")
             else:
                 events.append(replace(event, duration=min(event.duration, end - event.onset)))
-        starts = segment_starts(count, length)
-        parts = _assign(events, np.array(starts) / rate, config.seconds)
-        for start, part in zip(starts, parts, strict=True):
-            segments.append(EventSegment(file, start / rate, part))
-            spans.append((first + start, min(length, count - start)))
-    if not spans:
+        sounds.append(Sound(file, first, count, events))
+    if not sounds:
         raise UserError(f"{path}: names no usable sound. {bad_rows.describe()}")
-    samples = store.array()
-
-    def load(i: int) -> tuple[NDArray[np.int16], list[SoundEvent]]:
-        start, count = spans[i]
-        return np.pad(samples[start : start + count], (0, length - count)), segments[i].events
-
-    labels = _labels_of(segments)
-    return SoundDataset(
-        len(spans), load, labels, str(path), bad_rows.skipped, segments=tuple(segments)
-    )
+    notices, seconds = (), config.seconds
+    long = sum(event.duration > seconds for sound in sounds for event in sound.events)
+    if long:
+        parts = f"longer than --data.seconds {seconds:g}: their parts are detected and joined"
+        notices = (f"{path}: {long:,} events are {parts}",)
+    return SoundDataset(tuple(sounds), store.array(), str(path), config, bad_rows.skipped, notices)
 
 
 def list_sounds(path: Path, config: EventsConfig) -> list[str]:
     """Return the names of the sound files of a table, in their order."""
     bad_rows = BadRows(config.on_bad, "events")
     return list(read_rows_of_files(path, *_COLUMNS, header=config.header, bad_rows=bad_rows))
+
+
+def segment_length(config: EventsConfig) -> int:
+    """Return the number of samples of a segment."""
+    return round(config.seconds * config.sample_rate)
 
 
 def segment_starts(samples: int, length: int) -> list[int]:
@@ -202,9 +285,9 @@ def segment_starts(samples: int, length: int) -> list[int]:
 
 @dataclass(eq=False)
 class EventBatches(BatchesByCount):
-    """Batches of sounds. Raises UserError naming a label that is not in `labels`."""
+    """Batches of segments. Raises UserError naming a label that is not in `labels`."""
 
-    data: SoundDataset
+    data: Sounds
     labels: Labels
     config: EventsConfig
     augment: bool = field(default=False, kw_only=True)
@@ -214,13 +297,16 @@ class EventBatches(BatchesByCount):
         if unknown:
             raise UserError(f"{self.data.origin}: label {unknown[0]!r} is not in the training data")
 
+    def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
+        return np.arange(len(self.data.segments))
+
     def collate(self, epoch: int, indices: Sequence[int]) -> Batch[Tensor, LabeledRegions]:
         """Return sounds (rows, samples) in [-1, 1] and events: center and duration relative to the
         length."""
         seconds = self.config.seconds
         sounds, classes, regions = [], [], []
         for i in indices:
-            samples, events = self.data.load(i)
+            samples, events = self.data.load_segment(i)
             if self.augment:
                 draw = generator(self.seed, epoch, i)
                 samples, events = augment_sound(samples, events, draw, seconds=seconds)
@@ -259,10 +345,6 @@ def augment_sound(
         if part is not None:
             inside.append(part)
     return stretched.clip(-32768, 32767).astype(np.int16), inside
-
-
-def _labels_of(segments: Sequence[EventSegment]) -> tuple[str, ...]:
-    return tuple(sorted({event.label for segment in segments for event in segment.events}))
 
 
 def _parse_event(row: Mapping[str, Any], config: EventsConfig) -> SoundEvent:

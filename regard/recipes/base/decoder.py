@@ -22,7 +22,6 @@ from regard.models.decoder_terms import explain_decoder
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.recipe import Answer, ConfigT, Example, Ranked, Recipe, one_line
 from regard.recipes.base.scoring import device_of
-from regard.recipes.metrics.text import Bleu, ExactMatch
 
 
 class DecoderRecipe(Recipe[ConfigT]):
@@ -42,17 +41,35 @@ class DecoderRecipe(Recipe[ConfigT]):
         scores = greedy.metrics(self.inference(model), self.encoded_val, limit=limit)
         return {name: scores[name] for name in (self.metric, "nll", "perplexity")}
 
+    @abstractmethod
+    def text_scores(
+        self, outputs: Sequence[str], references: Sequence[Sequence[str]], *, is_test: bool
+    ) -> dict[str, Any]:
+        """Return the metrics of outputs and their signature.
+
+        references: of each output, in the form in which outputs are written.
+        is_test:    compute the metrics that do not select a checkpoint, too.
+        """
+
     def score_outputs(
         self,
-        scorer: Bleu | ExactMatch,
         outputs: Sequence[str],
         references: Sequence[Sequence[str]],
         nll: float,
+        *,
+        is_test: bool,
     ) -> dict[str, Any]:
-        """Return the metric with its signature, and nll and perplexity per target token."""
-        return {
-            self.metric: scorer.score(outputs, references),
-            "signature": scorer.signature(),
+        """Return `text_scores`, and nll and perplexity per target token.
+
+        An output has the Unicode form, case and white space of the tokenizer, so the references get
+        them, too; the signature names these.
+        """
+        form = self.tokenizer.config
+        normal = [[self.tokenizer.normalize(text) for text in own] for own in references]
+        scores = self.text_scores(outputs, normal, is_test=is_test)
+        case = ", lowercased" if form.lowercase else ""
+        return scores | {
+            "signature": f"{scores['signature']}; references normalized: {form.normalize}{case}",
             "nll": nll,
             "perplexity": math.exp(min(nll, 100.0)),
             "beam": self.settings.decode.beam,

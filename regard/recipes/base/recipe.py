@@ -17,11 +17,13 @@ import copy
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from regard.data.held_out import split_data
@@ -334,6 +336,41 @@ class Recipe(ABC, Generic[ConfigT]):
     @abstractmethod
     def postprocess(self, example: Example) -> Answer:
         """Return the answer to an input, which has its outputs."""
+
+    @torch.no_grad()
+    def compute_outputs(
+        self,
+        inference: ActiveModel,
+        examples: Sequence[Example],
+        trace: Trace | None = None,
+        *,
+        for_look: bool = False,
+    ) -> None:
+        """Compute the outputs of the rows by batches, and samples if attention is recorded."""
+        step = self.forward_for_look if for_look else self.forward
+        places = [(example, i) for example in examples for i in range(len(example.rows))]
+        rows = [example.rows[i] for example, i in places]
+        traced: list[tuple[list[Sample | None], range]] = []
+        for batch in self.plan(rows):
+            samples: list[Sample | None] = []
+            if trace is not None:
+                samples += [Sample() for _ in batch]
+            with nullcontext() if trace is None else trace.segment(samples):
+                outputs = step(inference, rows[batch.start : batch.stop], trace)
+            for row, output in zip(batch, outputs, strict=True):
+                places[row][0].outputs.append(output)
+            traced.append((samples, batch))
+        if trace is not None:
+            for samples, batch in traced:  # described when the outputs are known
+                samples[:] = [self.sample(inference, *places[row]) for row in batch]
+
+    def answers(self, inference: ActiveModel, inputs: Sequence[Any]) -> list[Answer]:
+        """Return the answer to each input, as `predict` does."""
+        examples = []
+        for number, value in enumerate(inputs, start=1):
+            examples.append(Example(str(number), self.preprocess(value, number)))
+        self.compute_outputs(inference, examples)
+        return [self.postprocess(example) for example in examples]
 
     def stack(self, values: list[Any]) -> Any:
         """Combine the values of answers to the result of `predict`; by default a list."""

@@ -19,10 +19,9 @@ from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.decoder import DecoderRecipe
 from regard.recipes.base.inputs import Input, Prompt
-from regard.recipes.base.recipe import ConfigT, Dataset, Example, join_items, note_skipped
+from regard.recipes.base.recipe import ConfigT, Dataset, Example, View, join_items, note_skipped
 from regard.recipes.base.run import ARTIFACTS
 from regard.recipes.base.scoring import loss_per_token
-from regard.recipes.metrics.text import Bleu, ExactMatch, further_scores
 from regard.trace import Trace
 
 MAX_CHARACTERS_PER_TOKEN = 50
@@ -37,16 +36,16 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
     """Tokenizer of inputs; the same object as that of outputs if they share a vocabulary."""
 
     @abstractmethod
-    def scorer(self) -> Bleu | ExactMatch:
-        """Return the metric of outputs, whose name is `metric`."""
-
-    @abstractmethod
     def fit_tokenizers(self, train: Dataset[Pairs]) -> tuple[Tokenizer, Tokenizer]:
         """Train the tokenizers of sources and targets, which may be the same object."""
 
     @abstractmethod
     def training_pairs(self) -> tuple[EncodedPairs | Callable[[int], EncodedPairs], str]:
         """Return the training pairs, or a function from an epoch to its pairs, and their origin."""
+
+    def to_dataset(self, data: Pairs) -> Dataset[Pairs]:
+        references = View(len(data), lambda i: self.tokenizer.normalize(data.targets[i]))
+        return Dataset(data, data.origin, data.sources, references, notes=data.notices)
 
     def encode(self, dataset: Dataset[Pairs]) -> Dataset[Pairs]:
         pairs, limit = dataset.data, self.settings.input_limit
@@ -62,7 +61,7 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
                 (encoded.sources[i].tolist() for i in keep),
                 (encoded.targets[i].tolist() for i in keep),
             )
-        return dataclasses.replace(to_dataset(pairs, notes), targets=encoded)
+        return dataclasses.replace(self.to_dataset(pairs), notes=notes, targets=encoded)
 
     def fit(self, train: Dataset[Pairs]) -> dict[str, Any]:
         if self.run.init is not None:
@@ -105,12 +104,9 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
         rows = [Prompt("", encoded.sources[i].tolist(), i + 1) for i in range(count)]
         hypotheses = self.change({"n_best": 1}).forward(inference, rows)
         outputs = [self.tokenizer.decode(best.tokens) for best, *_ in hypotheses]
-        scorer, nll = self.scorer(), loss_per_token(inference.model, encoded)
         references = (pairs.references or [[target] for target in pairs.targets])[:count]
-        scores = self.score_outputs(scorer, outputs, references, nll)
-        if isinstance(scorer, Bleu) and limit is None:
-            scores |= further_scores(outputs, references)
-        return scores
+        nll = loss_per_token(inference.model, encoded)
+        return self.score_outputs(outputs, references, nll, is_test=limit is None)
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
         data = self.settings.data
@@ -161,8 +157,3 @@ def _load_tokenizers(folder: Path) -> tuple[Tokenizer, Tokenizer]:
         return Tokenizer.load(folder / _SOURCE), Tokenizer.load(folder / _TARGET)
     joint = Tokenizer.load(folder / _JOINT)
     return joint, joint
-
-
-def to_dataset(pairs: Pairs, notes: tuple[str, ...] = ()) -> Dataset[Pairs]:
-    """Convert text pairs to a dataset."""
-    return Dataset(pairs, pairs.origin, pairs.sources, pairs.targets, notes=notes)

@@ -3,8 +3,8 @@
 import copy
 import importlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Literal, final
@@ -12,13 +12,13 @@ from typing import IO, Any, Literal, final
 import torch
 from torch import nn
 
-from regard.engines.engine import Engine
+from regard.engines.engine import Engine, on_device
 from regard.errors import UserError
 from regard.look.capture import Capture
 from regard.look.hooks import NoReadsError
 from regard.look.maps import GRADIENT, AttentionMap
 from regard.look.record import record
-from regard.look.sample import Axis, Sample
+from regard.look.sample import Axis
 from regard.models.outline import Outline, outline
 from regard.models.writers.vector import NoTermsError
 from regard.recipes.base.recipe import (
@@ -30,6 +30,7 @@ from regard.recipes.base.recipe import (
     Recipe,
     plan_by_count,
 )
+from regard.recipes.base.scoring import device_of
 from regard.recipes.metrics.report import round_scores
 from regard.system.files import read_bytes
 from regard.system.writing import valid_text
@@ -152,11 +153,12 @@ class TrainedRun:
         if on_bad not in ("error", "skip"):
             raise UserError(f"on_bad must be error or skip, got {on_bad!r}")
         recipe = recipe or self.recipe
-        answers = self._prepare(recipe, inputs, first, is_skipping=on_bad == "skip")
-        usable = [i for i, example in enumerate(answers) if isinstance(example, Example)]
-        self._forward(recipe, [answers[i] for i in usable], recipe.forward)
-        for i in usable:
-            answers[i] = recipe.postprocess(answers[i])
+        with self._numerics():
+            answers = self._prepare(recipe, inputs, first, is_skipping=on_bad == "skip")
+            usable = [i for i, example in enumerate(answers) if isinstance(example, Example)]
+            recipe.compute_outputs(self._active, [answers[i] for i in usable], self.trace)
+            for i in usable:
+                answers[i] = recipe.postprocess(answers[i])
         return answers
 
     def evaluate(
@@ -183,7 +185,7 @@ class TrainedRun:
             recipe = copy.copy(recipe)
             recipe.notify = notify
         dataset = self._read_test(recipe)
-        with torch.no_grad():
+        with torch.no_grad(), self._numerics():
             scores = round_scores(recipe.metrics(self._active, dataset))
         if "samples" not in scores:
             scores["samples"] = self._samples(recipe, dataset)
@@ -218,23 +220,24 @@ class TrainedRun:
                 if gradients are asked for and answers have no probability or all of them are empty.
         """
         recipe = self.recipe.change(options)
-        examples = self._prepare(recipe, inputs, 1, names)
-        empty = [example.name for example in examples if not example.rows]
-        if empty or not examples:
-            raise UserError(f"{', '.join(empty) or 'the list'} is empty: nothing to look at")
-        try:
-            with record(self, vectors=vectors) as capture:
-                self._forward(recipe, examples, recipe.forward_for_look)
-        except NoReadsError as error:
-            hint = f"; {recipe.look_hint}" if recipe.look_hint else ""
-            raise UserError(f"the model has no attention layers: {error}{hint}") from error
-        if not len(capture.recording):
-            raise UserError("no attention was recorded: the inputs have a single item each")
-        rows = [(example, i) for example in examples for i in range(len(example.rows))]
-        if len(rows) == len(capture):
-            self._explain(recipe, capture, rows)
-        if gradients:
-            self._differentiate(recipe, capture, rows)
+        with self._numerics():
+            examples = self._prepare(recipe, inputs, 1, names)
+            empty = [example.name for example in examples if not example.rows]
+            if empty or not examples:
+                raise UserError(f"{', '.join(empty) or 'the list'} is empty: nothing to look at")
+            try:
+                with record(self, vectors=vectors) as capture:
+                    recipe.compute_outputs(self._active, examples, self.trace, for_look=True)
+            except NoReadsError as error:
+                hint = f"; {recipe.look_hint}" if recipe.look_hint else ""
+                raise UserError(f"the model has no attention layers: {error}{hint}") from error
+            if not len(capture.recording):
+                raise UserError("no attention was recorded: the inputs have a single item each")
+            rows = [(example, i) for example in examples for i in range(len(example.rows))]
+            if len(rows) == len(capture):
+                self._explain(recipe, capture, rows)
+            if gradients:
+                self._differentiate(recipe, capture, rows)
         return capture
 
     def plot_answer(self, given: Any, out: str | Path, *, overwrite: bool = False) -> None:
@@ -264,6 +267,13 @@ class TrainedRun:
         """Plot the positional encodings of the model to an image file."""
         figures = importlib.import_module("regard.look.figures.positions")  # imports matplotlib
         figures.plot_positions(self._model, Path(out), overwrite=overwrite)
+
+    @contextmanager
+    def _numerics(self) -> Iterator[None]:
+        """Return a context without the autocast and the default device of the caller."""
+        kind = device_of(self._model).type
+        with torch.autocast(kind, enabled=False), on_device(torch.device("cpu")):
+            yield
 
     def _read_test(self, recipe: Recipe[Any]) -> Dataset[Any]:
         """Return the encoded test data of a recipe; that of the run is read once."""
@@ -328,27 +338,6 @@ class TrainedRun:
             return File(str(value), read_bytes(Path(value)))
         except UserError as error:
             raise UserError(f"input {number}: {error}") from error
-
-    def _forward(
-        self, recipe: Recipe[Any], examples: Sequence[Example], step: Callable[..., Sequence[Any]]
-    ) -> None:
-        """Compute the outputs of the rows by batches, and samples if attention is recorded."""
-        places = [(example, i) for example in examples for i in range(len(example.rows))]
-        rows = [example.rows[i] for example, i in places]
-        traced: list[tuple[list[Sample | None], range]] = []
-        with torch.no_grad():
-            for batch in recipe.plan(rows):
-                samples: list[Sample | None] = []
-                if self.trace is not None:
-                    samples += [Sample() for _ in batch]
-                with nullcontext() if self.trace is None else self.trace.segment(samples):
-                    outputs = step(self._active, rows[batch.start : batch.stop], self.trace)
-                for row, output in zip(batch, outputs, strict=True):
-                    places[row][0].outputs.append(output)
-                traced.append((samples, batch))
-        if self.trace is not None:
-            for samples, batch in traced:  # described when the outputs are known
-                samples[:] = [recipe.sample(self._active, *places[row]) for row in batch]
 
     def _write_predictions(self, recipe: Recipe[Any], dataset: Dataset[Any], file: IO[str]) -> None:
         kind = "source" if self.input in ("text", "vector") else "file"  # as in `predict --json`

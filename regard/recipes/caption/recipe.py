@@ -42,7 +42,7 @@ from regard.recipes.base.recipe import (
 )
 from regard.recipes.base.scoring import mean_nll
 from regard.recipes.caption.config import CaptionRunConfig
-from regard.recipes.metrics.text import Bleu, ExactMatch
+from regard.recipes.metrics.text import bleu, exact_match
 from regard.system.progress import track
 from regard.trace import Trace
 
@@ -53,7 +53,7 @@ _ROWS = 64
 class CaptionRecipe(DecoderRecipe[CaptionRunConfig], FileRecipe[CaptionRunConfig]):
     """Recipe of image captioning."""
 
-    metric = Bleu.name
+    metric = "bleu"
     files_of_folder = ENDINGS
 
     def read_split(self, split: str) -> CaptionedImages:
@@ -69,11 +69,15 @@ class CaptionRecipe(DecoderRecipe[CaptionRunConfig], FileRecipe[CaptionRunConfig
 
     def to_dataset(self, data: DescribedImages) -> Dataset[DescribedImages]:
         indices, skipped = data.epoch(0), data.skipped
+
+        def read_reference(i: int) -> str:
+            return self.tokenizer.normalize(data.captions(indices[i])[0])
+
         return Dataset(
             data,
             data.origin,
             inputs=View(len(indices), lambda i: data.pixels(indices[i])),
-            references=View(len(indices), lambda i: data.captions(indices[i])[0]),
+            references=View(len(indices), read_reference),
             names=View(len(indices), lambda i: data.name(indices[i])),
             notes=(*note_skipped(data.origin, "lines or images", skipped), *data.notices),
         )
@@ -123,7 +127,7 @@ class CaptionRecipe(DecoderRecipe[CaptionRunConfig], FileRecipe[CaptionRunConfig
     def metrics(
         self, inference: ActiveModel, dataset: Dataset[DescribedImages], *, limit: int | None = None
     ) -> dict[str, Any]:
-        images, scorer, batches = dataset.data, Bleu(self.config.bleu), self._batches(dataset.data)
+        images, batches = dataset.data, self._batches(dataset.data)
         decoding, indices = self.change({"n_best": 1}), images.epoch(0)[:limit]
         outputs: list[str] = []
         for rows in track(plan_by_count(indices, _ROWS), "images", len(indices)):
@@ -134,8 +138,13 @@ class CaptionRecipe(DecoderRecipe[CaptionRunConfig], FileRecipe[CaptionRunConfig
         pairs = batches.pairs()
         parts = [pairs[rows.start : rows.stop] for rows in plan_by_count(pairs, _ROWS)]
         nll = mean_nll(inference.model, map(batches.collate_pairs, parts))
-        scores = self.score_outputs(scorer, outputs, references, nll)
-        return scores | {"exact_match": ExactMatch().score(outputs, references)}
+        return self.score_outputs(outputs, references, nll, is_test=limit is None)
+
+    def text_scores(
+        self, outputs: Sequence[str], references: Sequence[Sequence[str]], *, is_test: bool
+    ) -> dict[str, Any]:
+        scores = bleu(outputs, references, self.config.bleu)
+        return scores | {"exact_match": exact_match(outputs, references)}
 
     def preprocess(self, given: Any, number: int) -> list[NDArray[np.uint8]]:
         image, data = to_image(given, f"input {number}").convert("RGB"), self.config.data

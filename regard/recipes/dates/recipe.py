@@ -1,6 +1,6 @@
 """Recipe `dates`: written dates to ISO 8601, on synthetic examples, new in every epoch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from regard.data.batches import EncodedPairs
@@ -10,15 +10,15 @@ from regard.data.tokenizer import Tokenizer
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.recipe import Dataset
 from regard.recipes.base.run import Run
-from regard.recipes.base.text_to_text import TextToTextRecipe, to_dataset
+from regard.recipes.base.text_to_text import TextToTextRecipe
 from regard.recipes.dates.config import DatesRunConfig
-from regard.recipes.metrics.text import ExactMatch
+from regard.recipes.metrics.text import exact_match
 
 
 class DatesRecipe(TextToTextRecipe[DatesRunConfig]):
     """Recipe of date normalization."""
 
-    metric = ExactMatch.name
+    metric = "exact_match"
 
     def __init__(self, run: Run, notify: Callable[[str], None], entry: Entry):
         super().__init__(run, notify, entry)
@@ -27,15 +27,18 @@ class DatesRecipe(TextToTextRecipe[DatesRunConfig]):
     def load(self, split: str) -> Dataset[Pairs]:
         """Return examples of dates that occur in no other split, or the pairs of a file."""
         if split == "test" and self.config.data.test is not None:
-            return to_dataset(read_pairs(self.config.data.test))
-        return to_dataset(self._generate(split, f"dates, {split}"))
+            return self.to_dataset(read_pairs(self.config.data.test))
+        return self.to_dataset(self._generate(split, f"dates, {split}"))
 
     def check(self) -> None:
         for split in ("train", "val", "test"):  # unknown languages are reported
             self._dates.example(split, index=0)
 
-    def scorer(self) -> ExactMatch:
-        return ExactMatch()
+    def text_scores(
+        self, outputs: Sequence[str], references: Sequence[Sequence[str]], *, is_test: bool
+    ) -> dict[str, Any]:
+        signature = "% equal to the reference, character by character"
+        return {"exact_match": exact_match(outputs, references), "signature": signature}
 
     def fit_tokenizers(self, train: Dataset[Pairs]) -> tuple[Tokenizer, Tokenizer]:
         source = Tokenizer.train(train.data.sources, self.config.source_tokenizer)

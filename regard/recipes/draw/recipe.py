@@ -288,9 +288,12 @@ class DrawRecipe(Recipe[DrawRunConfig]):
 
 def _to_answer(drawings: list[Any]) -> Answer:
     """Return images, or their paths once they are saved, with their scores."""
-    json = {"images": [{"file": one.image, "score": one.score} for one in drawings]}
+    images = []
+    for image, score in drawings:
+        content = {"file": image} if isinstance(image, str) else {"pixels": image.tolist()}
+        images.append(content | {"score": score})
     first = drawings[0].image
-    return Answer(first, json, [str(first)], drawings)
+    return Answer(first, {"images": images}, [str(first)], drawings)
 
 
 def drawing_paths(

@@ -7,7 +7,7 @@ Source: lectures, E.5 (sequence to set: location and duration of events); carion
 """
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from itertools import pairwise
@@ -19,13 +19,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.data.batches import plan_by_sum
 from regard.data.sound.events import (
     EventBatches,
     SoundDataset,
     SoundEvent,
+    Sounds,
     list_sounds,
     make_sound_scenes,
     read_events,
+    segment_length,
     segment_starts,
 )
 from regard.data.sound.files import ENDINGS, decode_sound
@@ -47,6 +50,10 @@ from regard.system.progress import track
 from regard.trace import Trace
 
 _LABELS = "labels.json"
+_MARGIN = 1 / 32
+"""Share of a segment by which the parts that contribute events overlap, on either side."""
+_MIN_OVERLAP = 1 / 3
+"""Share of the shorter of two events that must overlap for them to be joined."""
 
 
 class EventPrediction(NamedTuple):
@@ -55,6 +62,8 @@ class EventPrediction(NamedTuple):
     event: SoundEvent
     score: float
     query: int = 0
+    segment: int = 0
+    """Index of the segment of the sound."""
 
 
 class SoundSegment(NamedTuple):
@@ -75,9 +84,10 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     batch_rows = 64
     monitored = ("f1",)
     files_of_folder = ENDINGS
+    least_val = 0  # its examples are files of any length
     labels: Labels
 
-    def load(self, split: str) -> Dataset[SoundDataset]:
+    def load(self, split: str) -> Dataset[Sounds]:
         data = self.config.data
         path = getattr(data, split) or data.train
         if path is not None and is_table(path):
@@ -89,7 +99,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             if path is None:
                 recordings = make_sounds(data.sample_rate, self.run.seed)
             else:
-                recordings = read_recordings(Path(path), round(data.seconds * data.sample_rate))
+                recordings = read_recordings(Path(path), segment_length(data))
             counts = {"train": data.epoch_size, "val": data.val_size, "test": data.test_size}
             sounds = make_sound_scenes(recordings, split, counts[split], data)
         count = len(sounds)
@@ -105,13 +115,13 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     @cached_property
     def _held_out(self) -> tuple[SoundDataset, SoundDataset]:
         data: Any = self.config.data
-        return read_events(Path(data.train), data).hold_out(data.val_share, seed=self.run.seed)
+        return read_events(Path(data.train), data).hold_out(seed=self.run.seed)
 
     def has_test(self) -> bool:
         data = self.config.data
         return not is_table(data.train) or data.test is not None
 
-    def fit(self, train: Dataset[SoundDataset]) -> dict[str, Any]:
+    def fit(self, train: Dataset[Sounds]) -> dict[str, Any]:
         if not train.data.labels:
             raise UserError(f"{train.origin}: there are no events to learn from")
         return {_LABELS: Labels(train.data.labels)}
@@ -119,20 +129,26 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     def open(self, folder: Path) -> None:
         self.labels = Labels.load(folder / _LABELS)
 
-    def encode(self, dataset: Dataset[SoundDataset]) -> Dataset[SoundDataset]:
-        return replace(dataset, targets=self._batches(dataset, rows=self.batch_rows, is_fixed=True))
+    def encode(self, dataset: Dataset[Sounds]) -> Dataset[Sounds]:
+        unknown = sorted(set(dataset.data.labels) - set(self.labels.names))
+        if unknown:
+            raise UserError(f"{dataset.origin}: label {unknown[0]!r} is not in the training data")
+        return dataset
 
     def batches(self) -> EventBatches:
-        return self._batches(self.train, rows=self.config.batch, augment=self.config.augment)
-
-    def _batches(self, dataset: Dataset[SoundDataset], **options: Any) -> EventBatches:
-        data, seed = self.config.data, self.run.seed
-        return EventBatches(dataset.data, self.labels, data, seed=seed, **options)
+        return EventBatches(
+            self.encode(self.train).data,
+            self.labels,
+            self.config.data,
+            rows=self.config.batch,
+            seed=self.run.seed,
+            augment=self.config.augment,
+        )
 
     def model(self) -> Model:
         data, config = self.config.data, self.config.model
         reader = FrameReader(
-            round(data.seconds * data.sample_rate),
+            segment_length(data),
             config.core.width,
             sample_rate=data.sample_rate,
             bands=data.bands,
@@ -148,16 +164,17 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         data, count = self.config.data, len(self.labels)
         return f"sounds of {data.seconds:g} s at {data.sample_rate} Hz, {count} kinds of events"
 
-    def metrics(self, inference: ActiveModel, dataset: Dataset[SoundDataset]) -> dict[str, Any]:
-        batches: EventBatches = dataset.targets
+    def metrics(self, inference: ActiveModel, dataset: Dataset[Sounds]) -> dict[str, Any]:
         threshold, seconds = self.config.threshold, self.config.data.seconds
         predicted: list[list[SoundEvent]] = []
-        for rows in track(batches.plan(0), "sounds", len(dataset)):
-            for row in self.detect(inference.model, batches.collate(0, rows).source):
-                predicted.append([p.event for p in row if p.score >= threshold])
+        plan = plan_by_sum(dataset.data.sizes, self.batch_rows)
+        for indices in track(plan, "sounds", len(dataset)):
+            sounds = [dataset.inputs[i] for i in indices]
+            for answer in self.answers(inference, sounds):
+                predicted.append(answer.value)
         references = [dataset.data.load(i)[1] for i in range(len(dataset))]
-        signature = f"onset within 50 ms, threshold {threshold:g}, segments of {seconds:g} s"
-        return event_scores(predicted, references, seconds) | {"signature": signature}
+        signature = f"onset within 50 ms, threshold {threshold:g}, segments of {seconds:g} s joined"
+        return event_scores(predicted, references) | {"signature": signature}
 
     @torch.no_grad()
     def detect(self, model: nn.Module, source: Tensor) -> list[list[EventPrediction]]:
@@ -181,13 +198,13 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             yield Input(file, file)
 
     def preprocess(self, given: Any, number: int) -> list[SoundSegment]:
-        """Return overlapping segments of a sound; each contributes the events in its middle.
+        """Return overlapping segments of a sound; each contributes the events near its middle.
 
         given: a sound file of any length, or samples at the run's rate: int16, or floating point in
                [-1, 1].
         """
         rate, where = self.config.data.sample_rate, f"input {number}"
-        length = round(self.config.data.seconds * rate)
+        length = segment_length(self.config.data)
         if isinstance(given, File):
             content = io.BytesIO(given.content)
             sound = np.concatenate([*decode_sound(content, rate, f"{where}: {given.name}")])
@@ -199,15 +216,16 @@ class EventsRecipe(Recipe[EventsRunConfig]):
                 expected = "one row of int16, or of floats within [-1, 1]"
                 raise UserError(f"{where}: samples must be {expected}")
             sound = given.astype(np.int16)
-        starts = segment_starts(len(sound), length)
+        starts, margin = segment_starts(len(sound), length), _MARGIN * length / rate
         # The boundary between two segments is the middle of their overlap.
         middles = [(a + length + b) / 2 / rate for a, b in pairwise(starts)]
-        bounds = [0.0, *middles, len(sound) / rate]
+        firsts = [0.0, *(middle - margin for middle in middles)]
+        lasts = [*(middle + margin for middle in middles), len(sound) / rate]
         rows = []
-        for start, span in zip(starts, pairwise(bounds), strict=True):
+        for start, first, last in zip(starts, firsts, lasts, strict=True):
             samples = sound[start : start + length]
             samples = np.pad(samples, (0, length - len(samples)))
-            rows.append(SoundSegment(samples, start / rate, *span))
+            rows.append(SoundSegment(samples, start / rate, first, last))
         return rows
 
     def forward(
@@ -215,27 +233,29 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     ) -> list[list[EventPrediction]]:
         return self.detect(inference.model, _source(rows))
 
-    def select_own(
-        self, segment: SoundSegment, predictions: Sequence[EventPrediction]
-    ) -> list[EventPrediction]:
-        """Return the predictions above the threshold in the middle of a segment."""
-        selected = []
-        for prediction in predictions:
-            middle = segment.begin + prediction.event.onset + prediction.event.duration / 2
-            is_own = segment.first <= middle < segment.last
-            if prediction.score >= self.config.threshold and is_own:
-                selected.append(prediction)
-        return selected
+    def join(self, example: Example) -> list[EventPrediction]:
+        """Return the events of a sound, from the predictions above the threshold of its segments.
+
+        Each has the query and the segment of its highest score.
+        """
+        segments = []
+        for number, (row, output) in enumerate(zip(example.rows, example.outputs, strict=True)):
+            own = []
+            for part, score, query, _ in output:
+                event = replace(part, onset=row.begin + part.onset)
+                is_near = row.first <= event.onset + event.duration / 2 < row.last
+                if score >= self.config.threshold and is_near:
+                    own.append(EventPrediction(event, score, query, number))
+            segments.append(own)
+        return join_events(segments)
 
     def postprocess(self, example: Example) -> Answer:
         """Return the events of a sound by onset, clipped to it."""
-        seconds, found = example.rows[-1].last, []
-        for row, output in zip(example.rows, example.outputs, strict=True):
-            for event, score, _ in self.select_own(row, output):
-                first = max(0.0, row.begin + event.onset)
-                last = min(seconds, row.begin + event.offset)
-                found.append((SoundEvent(first, last - first, event.label), score))
-        events, lines = [], []
+        seconds = example.rows[-1].last
+        events, lines, found = [], [], []
+        for event, score, *_ in self.join(example):
+            first, last = max(0.0, event.onset), min(seconds, event.offset)
+            found.append((SoundEvent(first, last - first, event.label), score))
         for event, score in sorted(found):
             events.append(_to_json(event) | {"score": score})
             lines.append(f"{event.label}\t{score:.3f}\t{event.onset:.3f}\t{event.duration:.3f}")
@@ -264,17 +284,19 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             picture="sound",
             places=tuple((p.event.onset, p.event.offset) for p in ordered),
         )
-        own, title = self.select_own(segment, predictions), example.name
+        own, title = [one for one in self.join(example) if one.segment == i], example.name
         if len(example.rows) > 1:
             title += f", {segment.begin:g} to {segment.begin + seconds:g} s"
-        found = []
-        for event in sorted(prediction.event for prediction in own):
+        found, detected = [], []
+        for whole, score, query, _ in sorted(own):
+            event = replace(whole, onset=whole.onset - segment.begin)
             found.append(f"{event.label} at {event.onset:.2f} for {event.duration:.2f} s")
+            detected.append(DetectedEvent(**asdict(event), score=score, query=query))
         sound = Sound(
             bands=bands.float().cpu().numpy(),
             seconds=seconds,
             begin=segment.begin,
-            events=tuple(DetectedEvent(**asdict(e), score=s, query=query) for e, s, query in own),
+            events=tuple(detected),
             labels=self.labels.names,
             hertz=self.config.data.sample_rate / 2,
         )
@@ -288,9 +310,50 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         segment = example.rows[i]
         predictions = model(_source([segment]).to(device_of(model)))
         pairs = []
-        for event, _, query in self.select_own(segment, example.outputs[i]):
-            pairs.append((query, self.labels.names.index(event.label)))
+        for event, _, query, number in self.join(example):
+            if number == i:
+                pairs.append((query, self.labels.names.index(event.label)))
         return set_log_prob(predictions, pairs, "event")
+
+
+def join_events(segments: Iterable[Sequence[EventPrediction]]) -> list[EventPrediction]:
+    """Return the events of a sound from those of its segments.
+
+    Events of adjacent segments that have the same label and overlap are one event, whole in both
+    segments or cut by an edge: it begins as in the first of them, and ends as in the last.
+    """
+    joined: list[EventPrediction] = []
+    before: list[int] = []  # indices of the events of the previous segment
+    for found in segments:
+        own = []
+        for prediction in found:
+            i = _find_same(prediction.event, joined, before)
+            if i is None:
+                i = len(joined)
+                joined.append(prediction)
+            else:
+                before.remove(i)
+                onset, end = joined[i].event.onset, prediction.event.offset
+                event = replace(prediction.event, onset=onset, duration=end - onset)
+                better = max(joined[i], prediction, key=lambda one: one.score)
+                joined[i] = better._replace(event=event)
+            own.append(i)
+        before = own
+    return joined
+
+
+def _find_same(
+    event: SoundEvent, joined: Sequence[EventPrediction], candidates: Iterable[int]
+) -> int | None:
+    """Return which of the candidates overlaps an event of its label most, and enough."""
+    best, largest = None, 0.0
+    for i in candidates:
+        other = joined[i].event
+        overlap = min(other.offset, event.offset) - max(other.onset, event.onset)
+        least = _MIN_OVERLAP * min(other.duration, event.duration)
+        if other.label == event.label and overlap > max(largest, least):
+            best, largest = i, overlap
+    return best
 
 
 def _source(segments: Sequence[SoundSegment]) -> Tensor:

@@ -24,9 +24,7 @@ _OFFSET, _SHARE, _NO_MATCH = 0.2, 0.2, 1e6
 
 
 def event_scores(
-    predicted: Sequence[Sequence[SoundEvent]],
-    reference: Sequence[Sequence[SoundEvent]],
-    seconds: float,
+    predicted: Sequence[Sequence[SoundEvent]], reference: Sequence[Sequence[SoundEvent]]
 ) -> dict[str, Any]:
     """Return F1 (onsets in 50 ms; 200 ms, and offsets), segment F1, and timing errors in ms.
 
@@ -37,7 +35,7 @@ def event_scores(
     for a, b in zip(predicted, reference, strict=True):
         pairs += [(a[i], b[j]) for i, j in match_events(a, b, onset=0.05)]
         num_standard += len(match_events(a, b, onset=0.2, with_offset=True))
-        found, present = labels_per_second(a, seconds), labels_per_second(b, seconds)
+        found, present = labels_per_second(a), labels_per_second(b)
         num_common += len(found & present)
         num_active += len(found) + len(present)
     scores: dict[str, Any] = {
@@ -81,11 +79,10 @@ def match_events(
     return [(i, j) for i, j in pairs if cost[i, j] < _NO_MATCH]
 
 
-def labels_per_second(events: Sequence[SoundEvent], seconds: float) -> set[tuple[int, str]]:
+def labels_per_second(events: Sequence[SoundEvent]) -> set[tuple[int, str]]:
     """Return (second, label) for the labels active in each second."""
     active = set()
     for event in events:
-        for second in range(math.ceil(seconds)):
-            if event.onset < second + 1 and event.offset > second:
-                active.add((second, event.label))
+        for second in range(math.floor(event.onset), math.ceil(event.offset)):
+            active.add((second, event.label))
     return active

@@ -14,17 +14,20 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 from regard.recipes.metrics.config import BleuConfig
 
 
-class ExactMatch:
-    """Percentage of outputs that equal one of their references."""
+def exact_match(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """Return the percentage of outputs that equal one of their references."""
+    pairs = zip(outputs, references, strict=True)
+    return 100 * sum(output in own for output, own in pairs) / max(len(references), 1)
 
-    name = "exact_match"
 
-    def score(self, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-        pairs = zip(outputs, references, strict=True)
-        return 100 * sum(output in own for output, own in pairs) / max(len(references), 1)
-
-    def signature(self) -> str:
-        return "% equal to the reference, character by character"
+def bleu(
+    outputs: Sequence[str], references: Sequence[Sequence[str]], config: BleuConfig
+) -> dict[str, Any]:
+    """Return corpus BLEU by sacrebleu, and its signature, which states how many references."""
+    # force: no warning about tokenized texts, since `tokenize` is set explicitly for them.
+    scorer = BLEU(tokenize=config.tokenize, lowercase=config.lowercase, force=True)
+    score = float(scorer.corpus_score(list(outputs), _streams(references)).score)
+    return {"bleu": score, "signature": str(scorer.get_signature())}
 
 
 def further_scores(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
@@ -34,22 +37,6 @@ def further_scores(outputs: Sequence[str], references: Sequence[Sequence[str]]) 
         "chrf": float(CHRF().corpus_score(list(outputs), streams).score),
         "ter": float(TER().corpus_score(list(outputs), streams).score),
     }
-
-
-class Bleu:
-    """Corpus BLEU, computed by sacrebleu, with its signature, which states how many references."""
-
-    name = "bleu"
-
-    def __init__(self, config: BleuConfig):
-        # force: no warning about tokenized texts, since `tokenize` is set explicitly for them.
-        self._bleu = BLEU(tokenize=config.tokenize, lowercase=config.lowercase, force=True)
-
-    def score(self, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-        return float(self._bleu.corpus_score(list(outputs), _streams(references)).score)
-
-    def signature(self) -> str:
-        return str(self._bleu.get_signature())
 
 
 def _streams(references: Sequence[Sequence[str]]) -> list[Any]:

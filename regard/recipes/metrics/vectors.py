@@ -65,7 +65,7 @@ def class_scores(probabilities: Tensor, target: Tensor, names: Sequence[str]) ->
 def label_scores(probabilities: Tensor, target: Tensor, names: Sequence[str]) -> dict[str, Any]:
     """Return micro and macro F1, exact match, mean AP and nll of labels (rows, labels).
 
-    Also precision, recall and F1 of each label.
+    Also precision, recall and F1 of each label. AP is left out if no label occurs.
     """
     predicted, present = probabilities >= LABEL_THRESHOLD, target.bool()
     hits, found, count = (predicted & present).sum(0), predicted.sum(0), present.sum(0)
@@ -74,11 +74,11 @@ def label_scores(probabilities: Tensor, target: Tensor, names: Sequence[str]) ->
         if is_present.any():
             precisions.append(average_precision(scores, is_present))
     likelihood = torch.where(present, probabilities, 1 - probabilities).double().clamp(min=_TINY)
-    return {
+    average = {"average_precision": _mean(precisions)} if precisions else {}
+    return average | {
         "micro_f1": _mean(_f1s(hits.sum()[None], (found + count).sum()[None])),
         "macro_f1": _mean(_f1s(hits, found + count)),
         "exact_match": 100 * (predicted == present).all(-1).double().mean().item(),
-        "average_precision": _mean(precisions),
         "nll": -likelihood.log().sum(-1).mean().item(),
         "classes": count_scores(names, hits.tolist(), found.tolist(), count.tolist()),
     }

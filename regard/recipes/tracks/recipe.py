@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded
-from regard.data.batches import pad_arrays
+from regard.data.batches import pad_arrays, plan_by_sum
 from regard.data.tables import numeric_order
 from regard.data.track_files import format_number, read_frames
 from regard.data.tracks import (
@@ -30,7 +30,6 @@ from regard.data.tracks import (
     TrackBatches,
     TrackWindows,
     make_tracks,
-    plan_scenes,
     read_training_windows,
     read_windows,
     to_agent_frames,
@@ -172,7 +171,7 @@ class TracksRecipe(Recipe[TracksRunConfig]):
 
     def plan(self, rows: Sequence[Any]) -> Iterable[range]:
         if self.config.model.joint:
-            return plan_scenes([len(history) for _, history, _ in rows], self.batch_rows)
+            return plan_by_sum([len(history) for _, history, _ in rows], self.batch_rows)
         return super().plan(rows)
 
     def forward(

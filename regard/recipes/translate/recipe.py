@@ -1,5 +1,6 @@
 """Recipe `translate`: sequence-to-sequence models of the user's own text pairs, scored by BLEU."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from regard.data.batches import EncodedPairs
@@ -7,15 +8,15 @@ from regard.data.text.pairs import Pairs, add_references, read_split
 from regard.data.tokenizer import Tokenizer, train_tokenizers
 from regard.errors import UserError
 from regard.recipes.base.recipe import Dataset, FileRecipe
-from regard.recipes.base.text_to_text import TextToTextRecipe, to_dataset
-from regard.recipes.metrics.text import Bleu
+from regard.recipes.base.text_to_text import TextToTextRecipe
+from regard.recipes.metrics.text import bleu, further_scores
 from regard.recipes.translate.config import TranslateRunConfig
 
 
 class TranslateRecipe(TextToTextRecipe[TranslateRunConfig], FileRecipe[TranslateRunConfig]):
     """Recipe of sequence-to-sequence models."""
 
-    metric = Bleu.name
+    metric = "bleu"
 
     def read_split(self, split: Any) -> Pairs:
         data = self.config.data
@@ -28,11 +29,11 @@ class TranslateRecipe(TextToTextRecipe[TranslateRunConfig], FileRecipe[Translate
     def hold_out(self, train: Pairs) -> tuple[Pairs, Pairs]:
         return self.split_off(train, "pairs", groups=train.sources)
 
-    def to_dataset(self, data: Pairs) -> Dataset[Pairs]:
-        return to_dataset(data, data.notices)
-
-    def scorer(self) -> Bleu:
-        return Bleu(self.config.bleu)
+    def text_scores(
+        self, outputs: Sequence[str], references: Sequence[Sequence[str]], *, is_test: bool
+    ) -> dict[str, Any]:
+        scores = bleu(outputs, references, self.config.bleu)
+        return scores | further_scores(outputs, references) if is_test else scores
 
     def fit_tokenizers(self, train: Dataset[Pairs]) -> tuple[Tokenizer, Tokenizer]:
         pairs, config = train.data, self.config.tokenizer

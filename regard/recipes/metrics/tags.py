@@ -64,9 +64,7 @@ def tag_scores(
     pairs: list[tuple[str, str]] = []
     for a, b in zip(predicted, reference, strict=True):
         pairs += zip(a, b, strict=True)
-    scores: dict[str, Any] = {
-        "accuracy": 100 * sum(a == b for a, b in pairs) / max(len(pairs), 1)
-    }
+    scores: dict[str, Any] = {"accuracy": 100 * sum(a == b for a, b in pairs) / max(len(pairs), 1)}
     if not has_entities:
         labels = ([a for a, b in pairs if a == b], [a for a, _ in pairs], [b for _, b in pairs])
         return scores | {"classes": precision_recall_f1(*labels)}

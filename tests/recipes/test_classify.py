@@ -329,7 +329,7 @@ def test_class_scores_by_hand():
     assert scores["accuracy"] == 75
     assert scores["macro_f1"] == pytest.approx(100 * (2 / 3 + 4 / 5) / 2)
     assert scores["nll"] == pytest.approx(-np.log([0.9, 0.8, 0.4, 0.7]).mean(), abs=1e-6)
-    ranked = ClassTarget(Labels(("a", "b", "c")), LabeledConfig()).rank(probabilities[3], 2)
+    ranked = ClassTarget(Labels(("a", "b", "c")), LabeledConfig()).rank(probabilities[3])[:2]
     assert [answer.text for answer in ranked] == ["b", "c"]
     target, predicted = torch.tensor([0, 0, 0, 1, 1, 2]), torch.tensor([0, 0, 1, 1, 0, 1])
     table = class_scores(torch.eye(3)[predicted], target, ("a", "b", "c"))

@@ -3,8 +3,8 @@
 import copy
 import importlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Literal, final
@@ -12,7 +12,7 @@ from typing import IO, Any, Literal, final
 import torch
 from torch import nn
 
-from regard.engines.engine import Engine, on_device
+from regard.engines.engine import Engine
 from regard.errors import UserError
 from regard.look.capture import Capture
 from regard.look.hooks import NoReadsError
@@ -30,7 +30,6 @@ from regard.recipes.base.recipe import (
     Recipe,
     plan_by_count,
 )
-from regard.recipes.base.scoring import device_of
 from regard.recipes.metrics.report import round_scores
 from regard.system.files import read_bytes
 from regard.system.writing import valid_text
@@ -153,7 +152,7 @@ class TrainedRun:
         if on_bad not in ("error", "skip"):
             raise UserError(f"on_bad must be error or skip, got {on_bad!r}")
         recipe = recipe or self.recipe
-        with self._numerics():
+        with self._without_autocast():
             answers = self._prepare(recipe, inputs, first, is_skipping=on_bad == "skip")
             usable = [i for i, example in enumerate(answers) if isinstance(example, Example)]
             recipe.compute_outputs(self._active, [answers[i] for i in usable], self.trace)
@@ -185,7 +184,7 @@ class TrainedRun:
             recipe = copy.copy(recipe)
             recipe.notify = notify
         dataset = self._read_test(recipe)
-        with torch.no_grad(), self._numerics():
+        with torch.no_grad(), self._without_autocast():
             scores = round_scores(recipe.metrics(self._active, dataset))
         if "samples" not in scores:
             scores["samples"] = self._samples(recipe, dataset)
@@ -220,7 +219,7 @@ class TrainedRun:
                 if gradients are asked for and answers have no probability or all of them are empty.
         """
         recipe = self.recipe.change(options)
-        with self._numerics():
+        with self._without_autocast():
             examples = self._prepare(recipe, inputs, 1, names)
             empty = [example.name for example in examples if not example.rows]
             if empty or not examples:
@@ -268,12 +267,9 @@ class TrainedRun:
         figures = importlib.import_module("regard.look.figures.positions")  # imports matplotlib
         figures.plot_positions(self._model, Path(out), overwrite=overwrite)
 
-    @contextmanager
-    def _numerics(self) -> Iterator[None]:
-        """Return a context without the autocast and the default device of the caller."""
-        kind = device_of(self._model).type
-        with torch.autocast(kind, enabled=False), on_device(torch.device("cpu")):
-            yield
+    def _without_autocast(self) -> torch.autocast:
+        """Return a context without the autocast of the caller: recipes answer in their own type."""
+        return torch.autocast(next(self._active.module.parameters()).device.type, enabled=False)
 
     def _read_test(self, recipe: Recipe[Any]) -> Dataset[Any]:
         """Return the encoded test data of a recipe; that of the run is read once."""

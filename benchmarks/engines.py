@@ -74,13 +74,10 @@ def work(pipe: Connection, options: argparse.Namespace, contestant: str) -> None
             outputs = [run.predict([source], beam=beam)[0] for source in sources]
         else:
             outputs = run.predict(sources, beam=beam)
-        pipe.send(
-            (
-                time.perf_counter() - start,
-                run.recipe.scorer().score(outputs, [[text] for text in references]),
-                outputs,
-            )
-        )
+        seconds = time.perf_counter() - start
+        normal = [[run.recipe.tokenizer.normalize(text)] for text in references]
+        scores = run.recipe.text_scores(outputs, normal, is_test=False)
+        pipe.send((seconds, scores[run.recipe.metric], outputs))
 
 
 def main() -> None:

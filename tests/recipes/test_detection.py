@@ -143,22 +143,6 @@ def test_overlap_of_boxes_in_space_by_hand():
     np.testing.assert_allclose(iou, [[*others.values()]], atol=1e-12)
 
 
-def test_average_precision_in_space_by_hand():
-    # Seen from above, all three boxes are the same square: only the heights differ.
-    truths = [[(0, (0, 0, 0, 1, 1, 1)), (0, (0, 0, 5, 1, 1, 1))], [(0, (0, 0, 0, 1, 1, 1))]]
-    answers = [
-        [(0.9, 0, (0, 0, 0.5, 1, 1, 1)), (0.8, 0, (0, 0, 2, 1, 1, 1))],  # IoU 1/3, and none
-        [(0.7, 0, (0, 0, 0.25, 1, 1, 1))],  # IoU 0.6
-    ]
-    scores = score_clouds(answers, truths)
-    # At 0.25: hit, miss, hit: precision 1 up to recall 1/3, then 2/3 up to 2/3: 34 and 33 of 101
-    # recalls.
-    assert scores["ap25"] == pytest.approx(100 * (34 + 33 * 2 / 3) / 101, abs=1e-6)
-    # At 0.5: miss, miss, hit: precision 1/3 up to recall 1/3.
-    assert scores["ap50"] == pytest.approx(100 * (34 / 3) / 101, abs=1e-6)
-    assert [row["ap25"] for row in scores["classes"].values()] == [scores["ap25"], 0]
-
-
 def test_boxes_in_space_match_within_their_class_and_cloud():
     box, other = (0, 0, 0, 1, 2, 3), (5, 0, 0, 1, 2, 3)
     hundred = pytest.approx(100)

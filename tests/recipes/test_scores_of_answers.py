@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import sacrebleu
 import soundfile
+import torch
 from PIL import Image
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
@@ -24,6 +25,8 @@ from seqeval import metrics as seqeval
 from sklearn import metrics as sklearn
 
 from regard.cli.main import main
+from regard.recipes.load import load
+from regard.recipes.registry import RECIPES
 from tests.recipes.commands import command, printed, printed_json
 from tests.recipes.tiny import quick_options
 
@@ -445,3 +448,19 @@ def test_scores_of_a_test_file_are_those_of_the_answers(tmp_path, capsys, name):
     expected = case.score([*map(json.loads, lines)], files)
     assert {key: scores[key] for key in expected} == pytest.approx(expected, rel=1e-5)
     assert all(0 < value < 100 for key, value in expected.items() if key not in ("ter", "r2"))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_answers_are_json_and_depend_on_nothing_but_the_inputs(tmp_path, recipe):
+    assert main(["train", recipe, "--run", str(tmp_path), *quick_options(recipe)]) == 0
+    run = load(tmp_path, notify=lambda _: None)
+    given = [run.test_input(0)]
+    assert (len(run.predict([])), run.answer([])) == (0, [])
+    assert run.predict([None], on_bad="skip") == [None]
+    assert "error" in run.answer([None], on_bad="skip")[0]
+    answers = run.answer(given)
+    assert json.loads(json.dumps(answers)) == answers
+    with torch.autocast("cpu", torch.bfloat16):
+        assert run.answer(given) == answers
+        scores = run.evaluate()
+    assert run.evaluate() == scores

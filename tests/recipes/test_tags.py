@@ -86,6 +86,7 @@ def test_sentences_without_entities_have_the_same_scores_as_others():
     nothing = tag_scores([["O"]], [["O"]], has_entities=True)
     assert nothing.keys() == found.keys()
     assert nothing["entity_f1"] == nothing["entity_precision"] == nothing["entity_recall"] == 0
+    assert tag_scores([[]], [[]], has_entities=True) == nothing | {"accuracy": 0}
 
 
 def test_first_subwords_have_the_tags_and_batches_hold_every_sentence():

@@ -145,6 +145,8 @@ def test_label_scores_by_hand():
     assert scores["average_precision"] == pytest.approx(100 * (5 / 6 + 1) / 2)
     likelihood = [0.9 * 0.8 * 0.9, 0.4 * 0.7 * 0.9, 0.3 * 0.6 * 0.8]
     assert scores["nll"] == pytest.approx(-sum(map(math.log, likelihood)) / 3, abs=1e-6)
+    nothing = label_scores(probabilities, torch.zeros(3, 3), ("a", "b", "c"))
+    assert scores.keys() - nothing.keys() == {"average_precision"}
 
 
 def test_equal_scores_are_one_threshold():

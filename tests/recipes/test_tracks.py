@@ -11,7 +11,6 @@ from regard.models.build import build_forecaster
 from regard.models.config import EncoderConfig
 from regard.models.cores.config import RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.recipes.load import load
-from regard.recipes.tracks.recipe import displacement_errors
 from tests.helpers import close
 from tests.recipes.capture_checks import check_capture, check_test_input
 from tests.recipes.commands import command, failure, printed, report
@@ -45,12 +44,6 @@ def test_neighbors_are_a_set_and_padding_is_ignored():
     close(model(Padded(tracks[:, [0, 3, 1, 2, 4]], torch.tensor([4]))), out)
     close(model(Padded(tracks[:, :4], torch.tensor([4]))), out)
     assert (model(Padded(tracks[:, [1, 0, 2, 3, 4]], torch.tensor([4]))) - out).abs().max() > 1e-3
-
-
-def test_errors_by_hand():
-    target = torch.zeros(2, 2, 2)
-    paths = torch.tensor([[[3.0, 4], [0, 2]], [[0, 0], [6, 8]]])
-    assert displacement_errors(paths, target) == pytest.approx(((5 + 2 + 0 + 10) / 4, 6))
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,10 @@
 """Validation data that is held out of the training data if none is given: one rule for all recipes.
 
-items       (pairs, texts, sentences, images, clouds, vectors): a random sample, drawn with the seed
-            of the run. Items that belong together are on one side: equal source texts, segments of
-            a sound file.
-a sequence  (the text of a language model, the frames of a recording): the last part, since
-            neighbors overlap.
+items       (pairs, texts, sentences, images, clouds, vectors, sounds): a random sample, drawn with
+            the seed of the run. Items that belong together, such as equal source texts, are on one
+            side.
+a sequence  (the text of a language model, the frames of a recording, a single sound): the last
+            part, since neighbors overlap.
 """
 
 from collections.abc import Hashable, Iterable, Sequence

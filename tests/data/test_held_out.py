@@ -1,6 +1,7 @@
 """Validation data held out of the training data: one rule for all recipes."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -97,30 +98,28 @@ def test_windows_of_tracks_share_no_frame(tmp_path):
 
 
 def sounds(counts: str) -> SoundDataset:
-    """Return a file of so many segments for each digit, with an event in each segment."""
+    """Return a file of so many seconds for each digit, with an event in each second."""
     config, found, first = EventsConfig(sample_rate=4, seconds=2, hop=0.5, val_share=0.3), [], 0
     for name, digit in enumerate(counts):
         events = [SoundEvent(i + 0.25, 0.5, "x") for i in range(int(digit))]
-        found.append(Sound(str(name), first, 4 + 4 * int(digit), events))
+        found.append(Sound(str(name), first, 4 * int(digit), events))
         first += found[-1].count
     return SoundDataset(tuple(found), np.arange(first).astype(np.int16), "a.csv", config)
 
 
-def test_a_share_of_the_segments_is_held_out_in_whole_sound_files():
-    data = sounds("23124")
-    train, val = data.hold_out(seed=1)
-    assert sorted(sound.name for sound in (*train.sounds, *val.sounds)) == [*"01234"]
-    assert 0 < len(val.segments) <= len(data.segments) / 2
-    assert f"{len(val.segments)} of 12 segments are held out" in val.notices[0]
+def test_whole_sound_files_are_held_out():
+    train, val = sounds("23124").hold_out(seed=1)
+    names = [[sound.name for sound in part.sounds] for part in (train, val)]
+    assert sorted(names[0] + names[1]) == [*"01234"]
+    assert len(val) == 2
+    assert "2 of 5 sounds are held out" in val.notices[0]
 
 
-def test_last_part_of_a_single_sound_file_overlaps_no_training_segment():
-    data = sounds("9")
-    train, val = data.hold_out(seed=1)
-    starts = []
-    for part in (train, val):
-        starts.append([int(part.load_segment(k)[0][0]) for k in range(len(part.segments))])
-    assert starts == [[0, 4, 8, 12], [24, 28, 32]]
-    assert train.load(0)[0][-1] < val.load(0)[0][0]
+def test_last_part_of_a_single_sound_file_is_held_out():
+    train, val = sounds("9").hold_out(seed=1)
+    parts = [train.load(0), val.load(0)]
+    assert np.concatenate([samples for samples, _ in parts]).tolist() == [*range(36)]
+    assert [len(events) for _, events in parts] == [6, 3]
+    assert parts[1][1][0] == SoundEvent(0.0, 0.5, "x")  # 25 of 36 samples are for training
     with pytest.raises(UserError, match="label 'x' occurs only in the part"):
-        sounds("3").hold_out(seed=1)
+        replace(sounds("9"), sounds=(Sound("a", 0, 36, [SoundEvent(8, 1, "x")]),)).hold_out(seed=1)

@@ -60,7 +60,7 @@ def write_data(folder: Path) -> dict[str, tuple[str, dict[str, object]]]:
         "caption": ("images", {"train": "captions.tsv"}),
         "boxes": ("images", {"train": "boxes.csv"}),
         "points": ("clouds", {"train": "clouds.csv"}),
-        "events": ("segments", {"train": "events.csv", "seconds": 0.1}),
+        "events": ("sounds", {"train": "events.csv", "seconds": 0.1}),
         "rebuild": ("vectors", {"train": "vectors.csv"}),
     }
 

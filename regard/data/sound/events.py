@@ -21,7 +21,7 @@ from regard.data.bad_rows import BadRows
 from regard.data.batches import Batch, BatchesByCount, generator
 from regard.data.config import EventsConfig
 from regard.data.elements import LabeledRegions
-from regard.data.held_out import describe_held_out, hold_out, last_part
+from regard.data.held_out import describe_held_out, last_part, split_data
 from regard.data.number_store import NumberStore
 from regard.data.sound.files import decode_sound
 from regard.data.sound.recordings import Recordings, mix_scene
@@ -122,50 +122,30 @@ class SoundDataset:
         part = self.load(number)[0][start : start + length]
         return np.pad(part, (0, length - len(part))), events
 
+    def take(self, index: Sequence[int]) -> "SoundDataset":
+        return replace(self, sounds=tuple(self.sounds[i] for i in index))
+
     def hold_out(self, *, seed: int) -> tuple["SoundDataset", "SoundDataset"]:
-        """Return training and validation sounds; see `regard.data.held_out.hold_out`.
-
-        Whole files with a share of the segments are held out. If there is one file, its last part
-        is for validation, and the two segments before it, which overlap it, are left out.
-        """
-        share, origin, segments = self.config.val_share, self.origin, self.segments
+        """Return training and validation sounds: files at random, or the last part of one file."""
+        share = self.config.val_share
         if len(self) > 1:
-            files = [segment.sound for segment in segments]
-            labels = [[event.label for event in segment.events] for segment in segments]
-            _, held_out = hold_out(
-                len(segments),
-                share,
-                seed=seed,
-                origin=origin,
-                noun="segments",
-                groups=files,
-                labels=labels,
-            )
-            chosen = {files[i] for i in held_out}
-            val = [sound for i, sound in enumerate(self.sounds) if i in chosen]
-            train = [sound for i, sound in enumerate(self.sounds) if i not in chosen]
-        else:
-            cut = last_part(len(segments), share, origin=origin, noun="segments")
-            held_out, last = segments[cut:], segments[max(0, cut - 3)].start
-            end = last + segment_length(self.config) if cut > 2 else 0
-            train = [self._part(0, end)]
-            val = [self._part(segments[cut].start, self.sounds[0].count)]
-            known = {event.label for event in train[0].events}
-            missing = sorted(set(self.labels) - known)
-            if missing:
-                problem = f"label {missing[0]!r} occurs only in the part held out for validation"
-                raise UserError(f"{origin}: {problem}: use --data.val.")
-        notice = describe_held_out(
-            len(held_out), len(segments), share, origin=origin, noun="segments"
-        )
-        kept = replace(self, sounds=tuple(train))
-        return kept, replace(self, sounds=tuple(val), skipped=(), notices=(notice,))
-
-    def _part(self, start: int, end: int) -> Sound:
-        """Return a part of the only sound, with the events that count in it."""
-        (name, first, _, events), rate = self.sounds[0], self.config.sample_rate
-        (inside,) = _assign(events, np.array([start / rate]), (end - start) / rate)
-        return Sound(f"{name}, from {start / rate:g} s", first + start, end - start, inside)
+            labels = [[event.label for event in sound.events] for sound in self.sounds]
+            return split_data(self, share, "sounds", seed=seed, labels=labels)
+        count, rate, parts = self.sounds[0].count, self.config.sample_rate, []
+        cut = last_part(count, share, origin=self.origin, noun="samples")
+        for start, end in ((0, cut), (cut, count)):
+            name, first, _, events = self.sounds[0]
+            (inside,) = _assign(events, np.array([start / rate]), (end - start) / rate)
+            name = f"{name}, from {start / rate:g} s"
+            part = Sound(name, first + start, end - start, inside)
+            parts.append(replace(self, sounds=(part,)))
+        train, val = parts
+        missing = sorted(set(self.labels) - set(train.labels))
+        if missing:
+            problem = f"label {missing[0]!r} occurs only in the part held out for validation"
+            raise UserError(f"{self.origin}: {problem}: use --data.val.")
+        notice = describe_held_out(count - cut, count, share, origin=self.origin, noun="samples")
+        return train, replace(val, skipped=(), notices=(notice,))
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ _PHASES = {
     ("regard/recipes/load.py", "load"): ("loading", "answer"),
     ("regard/engines/registry.py", "prepare"): ("engine", "answer"),
     ("regard/training/loop.py", "_Run.step"): ("step", None),
-    ("regard/training/distribution.py", "Replica.loss"): ("loss", "step"),
+    ("regard/training/distribution.py", "_Objective.forward"): ("loss", "step"),
 }
 """Phase during and after a function; None: the observation ends."""
 

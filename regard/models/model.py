@@ -26,12 +26,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.axes import is_inspectable
 from regard.attention.choices.hard import reinforce, sampling_choices
 from regard.attention.masks import Padded
 from regard.layers.forms import TableForm, TextForm, TransformerForm, WriterForm, form_of
 from regard.models.cores.core import Core, CoreState
 from regard.models.readers.reader import Reader
+from regard.models.readers.tokens import check_lengths
 from regard.models.sampled import step_wise_choices, surrogate
 from regard.models.writers.writer import Writer
 
@@ -130,8 +130,13 @@ class Model(nn.Module):
 
     def hidden(self, source: Any = None, target: Any = None) -> Any:
         # The target comes first: dropout draws its seeds in this order.
-        queries = self.writer.embed_target(target)
-        return self._read(self.encoder(source), queries, source)
+        queries, items = self.writer.embed_target(target), self._items(source)
+        if queries is not None and items is not None and len(queries) != len(items.items):
+            raise ValueError(
+                f"`target` must have the {len(items.items)} rows of `source`, got {len(queries)}"
+            )
+        encoded = None if items is None else self.writer.encode(self.core, items)
+        return self._read(encoded, queries, source)
 
     def loss(self, batch: Any) -> BatchLoss:
         """Return the loss of a batch, summed over its predictions.
@@ -217,7 +222,4 @@ def _check_items(reader: str, items: Any, width: int) -> None:
             f"{reader} must return items (batch, time, {width}) and lengths (batch), got {shape} "
             f"and {tuple(lengths.shape)}"
         )
-    if is_inspectable(lengths) and bool((lengths > shape[1]).any()):
-        raise ValueError(
-            f"lengths of {reader} must be at most {shape[1]}, got {int(lengths.max())}"
-        )
+    check_lengths(reader, items)

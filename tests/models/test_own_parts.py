@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from regard.attention.choices import Choice, Soft
 from regard.attention.masks import Padded
 from regard.attention.scores import ScaledDot, Score
+from regard.data.batches import Batch
 from regard.layers.feedforward import FeedForward
 from regard.layers.norms import RMSNorm
 from regard.layers.positions.base import AlibiPositions, PositionalEncoding
@@ -26,6 +27,8 @@ from regard.models.readers.reader import Reader
 from regard.models.readers.sound import FrameReader
 from regard.models.readers.tokens import TokenReader, embedding_table
 from regard.models.writers.classes import ClassWriter
+from regard.models.writers.numbers import NumberWriter
+from regard.models.writers.tags import TagWriter
 from regard.models.writers.tokens import TokenWriter
 from tests.engines.small import unsupported_reason
 from tests.helpers import close
@@ -229,6 +232,34 @@ def test_a_reader_of_ones_own_returns_items_of_the_width_and_their_lengths(given
     assert model(Padded(ITEMS, LENGTHS)).shape == (2, 2)
     with pytest.raises((TypeError, ValueError), match=message):
         model(given)
+
+
+IDS = torch.tensor([[5, 3, 4, 2], [1, 2, 0, 0], [2, 2, 6, 0]])
+SOURCE = Padded(IDS, torch.tensor([4, 2, 3]))
+TARGETS = {
+    "numbers": (lambda: NumberWriter(12), torch.randn(3, 1)),
+    "class": (lambda: ClassWriter(12, 3), torch.tensor([0, 2, 1])),
+    "tags": (lambda: TagWriter(12, 3), torch.tensor([[0, 1, 2, 0], [1, 1, 0, 0], [2, 0, 1, 0]])),
+    "tokens": (lambda: TokenWriter(TokenReader(embedding_table(7, 12))), SOURCE),
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.usefixtures("no_shape_checks")
+def test_a_target_of_another_size_is_refused(name):
+    make, target = TARGETS[name]
+    writer = make()
+    core = Transformer(width=12, heads=3, layers=1, decodes=writer.part == "decoder")
+    model = Model(reader=TokenReader(embedding_table(7, 12)), core=core, writer=writer)
+    assert model.loss(Batch(SOURCE, target)).total.isfinite()
+    if isinstance(target, Padded):
+        wrong = [Padded(IDS[:1], target.lengths[:1]), Padded(IDS, target.lengths[:1])]
+        wrong.append(Padded(IDS, target.lengths + 1))
+    else:
+        wrong = [target[:1], target[:2], target.mT if target.dim() > 1 else target[:, None]]
+    for other in wrong:
+        with pytest.raises(ValueError, match="target"):
+            model.loss(Batch(SOURCE, other))
 
 
 class Halving(PositionalEncoding):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from regard.attention.axes import widen
 from regard.models.writers.vector import VectorWriter
+from regard.models.writers.writer import check_target
 from regard.ops.constants import constant, tensor_of
 from regard.ops.token_loss import TokenLoss
 
@@ -50,6 +51,7 @@ class ClassWriter(VectorWriter):
 
     def loss(self, hidden: Any, target: Int[Tensor, " batch"]) -> TokenLoss:
         log_p = widen(self.scores(hidden)).log_softmax(-1)
+        check_target(self, target, log_p.shape[:1])
         losses = -log_p.gather(1, target[:, None]).squeeze(1)
         nll = losses.sum()
         if not self.training:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from regard.attention.axes import widen
 from regard.models.writers.vector import VectorWriter
+from regard.models.writers.writer import check_target
 from regard.ops.constants import constant, tensor_of
 from regard.ops.token_loss import TokenLoss
 
@@ -60,6 +61,7 @@ class NumberWriter(VectorWriter):
         self, hidden: Float[Tensor, "batch dim"], target: Float[Tensor, "batch numbers"]
     ) -> TokenLoss:
         scores = widen(self.scores(hidden))
+        check_target(self, target, scores.shape)
         mean, deviation = self._statistics(scores)
         difference = scores - (target - mean) / deviation
         error = difference.square() if self.error == "squared" else difference.abs()

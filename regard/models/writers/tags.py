@@ -20,7 +20,7 @@ from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
 from regard.models.cores.core import Core
 from regard.models.readers.reader import Shape
-from regard.models.writers.writer import Writer
+from regard.models.writers.writer import Writer, check_target
 from regard.ops.token_loss import TokenLoss
 
 NONE = -1
@@ -54,6 +54,7 @@ class TagWriter(Writer):
         return widen(self._scores(hidden.items)).softmax(-1)
 
     def loss(self, hidden: Padded, target: Int[Tensor, "batch time"]) -> TokenLoss:
+        check_target(self, target, hidden.items.shape[:2])
         tagged = (target != NONE).flatten().nonzero().squeeze(1)
         vectors = hidden.items.flatten(0, 1).index_select(0, tagged)  # (tagged, dim)
         log_p = widen(self._scores(vectors)).log_softmax(-1)

@@ -30,7 +30,7 @@ from regard.models.cores.core import Core
 from regard.models.readers.reader import Shape
 from regard.models.readers.tracks import AgentFrames, Tracks
 from regard.models.writers.vector import VectorWriter
-from regard.models.writers.writer import Writer
+from regard.models.writers.writer import Writer, check_target
 from regard.ops.token_loss import TokenLoss
 
 
@@ -91,8 +91,10 @@ class TrackWriter(VectorWriter):
         return change if hidden.baseline is None else hidden.baseline + change
 
     def loss(self, hidden: TrackHidden, target: Float[Tensor, "batch predicted 2"]) -> TokenLoss:
+        changes = self._changes(hidden.vector)
+        check_target(self, target, changes.shape)
         change = target if hidden.baseline is None else target - hidden.baseline
-        total = (self._changes(hidden.vector) - change).norm(dim=-1).mean(-1).sum()
+        total = (changes - change).norm(dim=-1).mean(-1).sum()
         return TokenLoss(total, total.detach())
 
     def _changes(self, vector: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch predicted 2"]:
@@ -150,6 +152,7 @@ class SceneTrackWriter(Writer):
         return paths * self._real(hidden)[..., None, None]
 
     def loss(self, hidden: SceneTrackHidden, target: Padded) -> TokenLoss:
+        check_target(self, target.items, hidden.baseline.shape)
         change = hidden.frames.enter(target.items) - hidden.baseline
         distance = (self._changes(hidden.items) - change).norm(dim=-1).mean(-1)
         total = distance.masked_fill(~self._real(hidden), 0.0).sum()

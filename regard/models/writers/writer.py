@@ -10,6 +10,7 @@ Source: lectures, E.11 (encoder-predictor-decoder view).
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -119,3 +120,10 @@ def _count_rows(part: Any) -> int:
         return len(part)
     inner = [getattr(part, entry.name) for entry in fields(part)] if is_dataclass(part) else part
     return _count_rows(inner[0])
+
+
+def check_target(writer: Writer, target: Tensor, shape: Sequence[int]) -> None:
+    """Raise ValueError unless a target has this shape: other sizes would be broadcast."""
+    if target.shape != tuple(shape):
+        kind, given = type(writer).__name__, tuple(target.shape)
+        raise ValueError(f"the target of {kind} must have the shape {tuple(shape)}, got {given}")

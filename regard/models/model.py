@@ -131,10 +131,11 @@ class Model(nn.Module):
     def hidden(self, source: Any = None, target: Any = None) -> Any:
         # The target comes first: dropout draws its seeds in this order.
         queries, items = self.writer.embed_target(target), self._items(source)
-        if queries is not None and items is not None and len(queries) != len(items.items):
-            raise ValueError(
-                f"`target` must have the {len(items.items)} rows of `source`, got {len(queries)}"
-            )
+        if queries is not None and items is not None:
+            # `shape[0]`, not `len`: torch.export would fix the number of rows.
+            rows, given = items.items.shape[0], queries.shape[0]
+            if given != rows:
+                raise ValueError(f"`target` must have the {rows} rows of `source`, got {given}")
         encoded = None if items is None else self.writer.encode(self.core, items)
         return self._read(encoded, queries, source)
 

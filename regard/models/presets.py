@@ -10,18 +10,14 @@ from regard.models.cores.config import RecurrentConfig, SelfAttentiveConfig, Tra
 
 def vaswani_base() -> ModelConfig:
     """Return the base model of vaswani2017, table 3: 6 + 6 blocks of width 512, post-norm."""
-    return ModelConfig(
-        core=TransformerConfig(layers=6, width=512, heads=8, feedforward=2048, norm_order="post"),
-        dropout=0.1,
-    )
+    core = TransformerConfig(layers=6, width=512, heads=8, feedforward=2048, norm_order="post")
+    return ModelConfig(core=core, dropout=0.1)
 
 
 def transformer_tiny() -> ModelConfig:
     """Return Transformer-Tiny of wu2021: 4 + 4 blocks of width 128, 4 heads, post-norm."""
-    return ModelConfig(
-        core=TransformerConfig(layers=4, width=128, heads=4, feedforward=256, norm_order="post"),
-        dropout=0.3,
-    )
+    core = TransformerConfig(layers=4, width=128, heads=4, feedforward=256, norm_order="post")
+    return ModelConfig(core=core, dropout=0.3)
 
 
 def bahdanau() -> ModelConfig:
@@ -30,18 +26,15 @@ def bahdanau() -> ModelConfig:
     Embeddings of 620, additive attention of 1,000. Its output layer of 500 maxout units is a linear
     layer here.
     """
-    return ModelConfig(
-        core=RecurrentConfig(
-            cell="gru",
-            width=620,
-            hidden=1000,
-            encoder_hidden=2000,
-            attention="additive",
-            attention_hidden=1000,
-        ),
-        tie="none",
-        dropout=0.0,
+    core = RecurrentConfig(
+        cell="gru",
+        width=620,
+        hidden=1000,
+        encoder_hidden=2000,
+        attention="additive",
+        attention_hidden=1000,
     )
+    return ModelConfig(core=core, tie="none", dropout=0.0)
 
 
 def luong() -> ModelConfig:
@@ -49,22 +42,18 @@ def luong() -> ModelConfig:
 
     The context vector is fed to the next step, as input feeding does with the attentional state.
     """
-    return ModelConfig(
-        core=RecurrentConfig(
-            cell="lstm", layers=4, directions=1, width=1000, hidden=1000, attention="dot"
-        ),
-        tie="none",
-        dropout=0.2,
+    core = RecurrentConfig(
+        cell="lstm", layers=4, directions=1, width=1000, hidden=1000, attention="dot"
     )
+    return ModelConfig(core=core, tie="none", dropout=0.2)
 
 
 def lstmn() -> LanguageModelConfig:
     """Return the LSTM-Network of cheng2016, section 5.1: a layer of 300, embeddings of 150."""
-    return LanguageModelConfig(
-        core=SelfAttentiveConfig(
-            cell="lstm", directions=1, width=150, hidden=300, self_attention_hidden=300
-        )
+    core = SelfAttentiveConfig(
+        cell="lstm", directions=1, width=150, hidden=300, self_attention_hidden=300
     )
+    return LanguageModelConfig(core=core)
 
 
 def gpt() -> LanguageModelConfig:
@@ -72,18 +61,16 @@ def gpt() -> LanguageModelConfig:
 
     Input and output embeddings are tied, and not scaled.
     """
-    return LanguageModelConfig(
-        core=TransformerConfig(
-            layers=12,
-            width=768,
-            heads=12,
-            feedforward=3072,
-            activation="gelu-tanh",
-            norm_order="post",
-            positions=LearnedConfig(max_length=512),
-        ),
-        dropout=0.1,
+    core = TransformerConfig(
+        layers=12,
+        width=768,
+        heads=12,
+        feedforward=3072,
+        activation="gelu-tanh",
+        norm_order="post",
+        positions=LearnedConfig(max_length=512),
     )
+    return LanguageModelConfig(core=core, dropout=0.1)
 
 
 def detr() -> DetectorConfig:
@@ -91,19 +78,15 @@ def detr() -> DetectorConfig:
 
     The recipe's stem of convolutions takes the place of a pretrained ResNet-50.
     """
-    return DetectorConfig(
-        core=TransformerConfig(
-            layers=6,
-            width=256,
-            heads=8,
-            feedforward=2048,
-            norm_order="post",
-            positions=NoPositionsConfig(),
-        ),
-        queries="learned",
-        num_queries=100,
-        dropout=0.1,
+    core = TransformerConfig(
+        layers=6,
+        width=256,
+        heads=8,
+        feedforward=2048,
+        norm_order="post",
+        positions=NoPositionsConfig(),
     )
+    return DetectorConfig(core=core, queries="learned", num_queries=100, dropout=0.1)
 
 
 def vit() -> ClassifierConfig:
@@ -111,16 +94,13 @@ def vit() -> ClassifierConfig:
 
     Positions are learned by row and column.
     """
-    return ClassifierConfig(
-        core=TransformerConfig(
-            layers=12,
-            width=768,
-            heads=12,
-            feedforward=3072,
-            activation="gelu",
-            norm_eps=1e-6,
-            positions=NoPositionsConfig(),
-        ),
-        pool="first",
-        dropout=0.1,
+    core = TransformerConfig(
+        layers=12,
+        width=768,
+        heads=12,
+        feedforward=3072,
+        activation="gelu",
+        norm_eps=1e-6,
+        positions=NoPositionsConfig(),
     )
+    return ClassifierConfig(core=core, pool="first", dropout=0.1)

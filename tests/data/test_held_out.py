@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from regard.data.config import EventsConfig, TracksConfig
 from regard.data.held_out import hold_out, last_part
-from regard.data.sound.events import Sound, SoundDataset, SoundEvent
+from regard.data.sound.events import LabeledSound, SoundDataset, SoundEvent
 from regard.data.track_files import read_frames
 from regard.data.tracks import extract_windows, read_training_windows
 from regard.errors import UserError
@@ -102,7 +102,7 @@ def sounds(counts: str) -> SoundDataset:
     config, found, first = EventsConfig(sample_rate=4, seconds=2, hop=0.5, val_share=0.3), [], 0
     for name, digit in enumerate(counts):
         events = [SoundEvent(i + 0.25, 0.5, "x") for i in range(int(digit))]
-        found.append(Sound(str(name), first, 4 * int(digit), events))
+        found.append(LabeledSound(str(name), first, 4 * int(digit), events))
         first += found[-1].count
     return SoundDataset(tuple(found), np.arange(first).astype(np.int16), "a.csv", config)
 
@@ -122,4 +122,6 @@ def test_last_part_of_a_single_sound_file_is_held_out():
     assert [len(events) for _, events in parts] == [6, 3]
     assert parts[1][1][0] == SoundEvent(0.0, 0.5, "x")  # 25 of 36 samples are for training
     with pytest.raises(UserError, match="label 'x' occurs only in the part"):
-        replace(sounds("9"), sounds=(Sound("a", 0, 36, [SoundEvent(8, 1, "x")]),)).hold_out(seed=1)
+        replace(sounds("9"), sounds=(LabeledSound("a", 0, 36, [SoundEvent(8, 1, "x")]),)).hold_out(
+            seed=1
+        )

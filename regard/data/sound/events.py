@@ -51,7 +51,7 @@ class SoundEvent:
         return self.onset + self.duration
 
 
-class Sound(NamedTuple):
+class LabeledSound(NamedTuple):
     """Sound of a file, or of a part of it, with its events."""
 
     name: str
@@ -75,7 +75,7 @@ class EventSegment(NamedTuple):
 class SoundDataset:
     """Sounds of files, of any length."""
 
-    sounds: tuple[Sound, ...]
+    sounds: tuple[LabeledSound, ...]
     samples: NDArray[np.int16]
     """Samples of all files, one after the other."""
     origin: str
@@ -137,7 +137,7 @@ class SoundDataset:
             name, first, _, events = self.sounds[0]
             (inside,) = _assign(events, np.array([start / rate]), (end - start) / rate)
             name = f"{name}, from {start / rate:g} s"
-            part = Sound(name, first + start, end - start, inside)
+            part = LabeledSound(name, first + start, end - start, inside)
             parts.append(replace(self, sounds=(part,)))
         train, val = parts
         missing = sorted(set(self.labels) - set(train.labels))
@@ -208,7 +208,7 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
     """Read the sounds and events of a table. Each file is read once."""
     bad_rows, rate = BadRows(config.on_bad, "events"), config.sample_rate
     store = NumberStore(np.int16)
-    sounds: list[Sound] = []
+    sounds: list[LabeledSound] = []
     by_file = read_rows_of_files(path, *_COLUMNS, header=config.header, bad_rows=bad_rows)
     for file, rows in by_file.items():
         found = []
@@ -234,7 +234,7 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
                 bad_rows.add(f"{where}: begins at {event.onset:g} s, after the end of {file}.")
             else:
                 events.append(replace(event, duration=min(event.duration, end - event.onset)))
-        sounds.append(Sound(file, first, count, events))
+        sounds.append(LabeledSound(file, first, count, events))
     if not sounds:
         raise UserError(f"{path}: names no usable sound. {bad_rows.describe()}")
     notices, seconds = (), config.seconds

@@ -142,6 +142,7 @@ def to_integers(name: str, numbers: Tensor | Sequence | int, *, meaning: str) ->
     if not isinstance(numbers, Tensor):
         is_empty = isinstance(numbers, Sequence) and len(numbers) == 0
         numbers = torch.tensor(numbers, dtype=torch.int64 if is_empty else None)
+    check_strided(name, numbers)
     if numbers.dtype == torch.bool or numbers.is_floating_point() or numbers.is_complex():
         raise TypeError(f"{name} must be integers ({meaning}), got {numbers.dtype}")
     return numbers.to(torch.int64, copy=True)

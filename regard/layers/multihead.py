@@ -218,6 +218,7 @@ class MultiHead(nn.Module):
         if values is None:
             key, value = fused_linear(source, self.key, self.value)
             return key, value
+        check_strided("values", values)
         return self.key(source), self.value(values)
 
     def _memory(

@@ -275,6 +275,10 @@ def _refused() -> dict[str, dict]:
         "keys must be neither nested nor sparse": {
             "memory": (torch.nested.nested_tensor([keys], layout=torch.jagged), values)
         },
+        "bias must be neither nested nor sparse": {
+            "memory": pair,
+            "bias": torch.eye(4).to_sparse(),
+        },
         "beta must broadcast to the rows": {"memory": pair, "choice": Soft(torch.ones(2, 1))},
     }
     return {message: {"query": query} | arguments for message, arguments in reads.items()}

@@ -125,6 +125,16 @@ def test_dense_refuses_numbers_and_names_the_bias():
         dense(torch.ones(2, dtype=torch.bool))
 
 
+@pytest.mark.usefixtures("no_shape_checks")
+def test_masks_refuse_nested_and_sparse_tensors():
+    for convert in (torch.Tensor.to_sparse, torch.nested.as_nested_tensor):
+        with pytest.raises(TypeError, match="a dense mask must be neither nested nor sparse"):
+            dense(convert(torch.ones(2, 3, dtype=torch.bool)))
+        for make, name in ((padding, "lengths"), (prefix, "lengths"), (documents, "ids")):
+            with pytest.raises(TypeError, match=f"{name} must be neither nested nor sparse"):
+                make(convert(torch.ones(2, 3, dtype=torch.int64)))
+
+
 def test_dense_owns_its_tensor():
     """Kernels cache what they derive from a mask (flex: its empty blocks)."""
     tensor = torch.ones(3, 4, dtype=torch.bool)

@@ -1,5 +1,7 @@
 """Multi-head attention: equality with single heads and with torch's."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -326,7 +328,8 @@ def test_multihead_refuses_nested_and_sparse_items(kind):
     given = items.to_sparse()
     if kind == "nested":
         given = torch.nested.nested_tensor(list(items), layout=torch.jagged)
-    for read in (layer, layer.memory, lambda source: layer(items, source)):
+    values = partial(layer.memory, items)
+    for read in (layer, layer.memory, partial(layer, items), lambda given: values(values=given)):
         with pytest.raises(TypeError, match="must be neither nested nor sparse"):
             read(given)
 

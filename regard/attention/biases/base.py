@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.axes import Queries, align_pair, check_broadcasts
+from regard.attention.axes import Queries, align_pair, check_broadcasts, check_strided
 from regard.attention.picture import SHOWN, Picture, draw_tensor, shown_sizes, shown_sizes_of_both
 from regard.attention.positions import Positions
 
@@ -113,6 +113,7 @@ class TensorBias(Bias):
         super().__init__()
         if not isinstance(tensor, Tensor):
             raise TypeError(f"bias must be a Bias or a tensor, got {type(tensor).__name__}")
+        check_strided("bias", tensor)
         if not tensor.is_floating_point():
             raise TypeError(f"bias must be floating point, got {tensor.dtype}; a mask is boolean")
         if tensor.dim() < 2:

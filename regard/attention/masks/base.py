@@ -18,7 +18,14 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.attention.axes import Rule, align_pair, check_broadcasts, make_lookup, select_rows
+from regard.attention.axes import (
+    Rule,
+    align_pair,
+    check_broadcasts,
+    check_strided,
+    make_lookup,
+    select_rows,
+)
 from regard.attention.picture import SHOWN, Picture, draw_tensor, shown_sizes, shown_sizes_of_both
 from regard.attention.positions import Positions
 
@@ -221,6 +228,7 @@ def dense(tensor: Tensor) -> Mask:
     if not isinstance(tensor, Tensor) or tensor.dtype != torch.bool:
         kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
         raise TypeError(f"a dense mask must be boolean (True = may attend), got {kind}")
+    check_strided("the tensor of a dense mask", tensor)
     if tensor.dim() < 2:
         raise ValueError(f"a dense mask must be (..., query, key), got shape {tuple(tensor.shape)}")
     return Dense(tensor.clone())

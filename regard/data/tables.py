@@ -63,6 +63,7 @@ def read_table(
     header: Header = "auto",
     by_position: bool = False,
     format: TableFormat = "auto",
+    blank_rows: bool = False,
     bad_rows: BadRows,
 ) -> Table:
     """Read columns, by name (with dots for nested objects) or by number from 1.
@@ -71,6 +72,7 @@ def read_table(
     header: auto: CSV has one, and TSV if columns are chosen by name.
     by_position: `columns` are the usual names; without them the first columns are read, in files
         without a header, or of at most two columns.
+    blank_rows: yield the blank lines of a CSV, too, as rows without cells.
     """
     path = Path(path)
     kind = FORMATS.get(suffix_of(path)) if format == "auto" else format
@@ -89,13 +91,13 @@ def read_table(
         rows = select_fields(path, enumerate(records, start=1), names, optional, bad_rows)
         return Table(path, names, rows)
     if kind == "csv":
-        rows = read_csv(path, bad_rows)
+        rows = read_csv(path, bad_rows, blank_rows=blank_rows)
     else:
         rows = ((number, text.split("\t")) for number, text in read_texts(path, bad_rows))
     is_named = any(isinstance(column, str) for column in columns)
     width = None
     if header == "yes" or (header == "auto" and (kind == "csv" or (is_named and not by_position))):
-        header_row = [cell.strip() for cell in next(rows, (0, []))[1]]
+        header_row = [cell.strip() for cell in next((row for _, row in rows if row), [])]
         width = len(header_row)
         if kind == "csv" and width == 1 and ";" in header_row[0]:
             shown = excerpt(header_row[0])
@@ -200,7 +202,11 @@ def read_texts(
 
 
 def read_csv(
-    path: str | Path, bad_rows: BadRows | None = None, content: bytes | None = None
+    path: str | Path,
+    bad_rows: BadRows | None = None,
+    content: bytes | None = None,
+    *,
+    blank_rows: bool = False,
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the number of the first line and the cells of each row of a CSV, as `read_lines`.
     Without `bad_rows`, a row that is not UTF-8 is an error."""
@@ -217,7 +223,7 @@ def read_csv(
             raise UserError(f"{where}: not a row of CSV: {error}.") from None
         with nullcontext() if bad_rows is None else bad_rows.catch():
             decode_line("".join(row).encode("utf-8", "surrogateescape"), where)
-            if row:
+            if row or blank_rows:
                 yield number, row
 
 
@@ -298,6 +304,9 @@ def _select_cells(
     bad_rows: BadRows,
 ) -> Iterator[tuple[int, list[Any]]]:
     for number, row in rows:
+        if not row:
+            yield number, []
+            continue
         width = width or max(len(row), 1 + max(indices))
         if len(row) == width:
             yield number, [row[index] if index >= 0 else None for index in indices]

@@ -122,6 +122,7 @@ def _read_sentences(
         path,
         columns[: 1 + has_tags],
         optional=_SENTENCE if format == "csv" else (),
+        blank_rows=format == "csv",
         header=config.header,
         by_position=config.token_column is None and config.tag_column is None,
         format=format,
@@ -152,20 +153,23 @@ def _join_rows(
     """Yield the sentences of rows of a token, a tag if there are tags, and names of sentences."""
     tokens: list[str] = []
     tags: list[str] = []
-    first, previous, current = 0, 0, ""
-    for number, (cell, *rest) in rows:
+    first, current = 0, ""
+    for _, row in bad_rows.in_order(rows):
+        number, (cell, *rest) = row if row and row[1] else (0, [""])  # blank, or left out
+        name = next((cell for cell in rest[-len(_SENTENCE) :] if cell), "")
+        if tokens and (number == 0 or (name and name != current)):
+            yield first, tokens, tags
+            tokens, tags = [], []
+        if number == 0:
+            continue
         token = cell.strip(" ")
         tag = rest[0].strip(" ") if len(rest) > len(_SENTENCE) else "-"
         if not token or not tag:
             bad_rows.add(f"{locate(path, number)}: expected a token and its tag")
             continue
-        name = next((cell for cell in rest[-len(_SENTENCE) :] if cell), "")
-        if tokens and (number != previous + 1 or (name and name != current)):
-            yield first, tokens, tags
-            tokens, tags = [], []
         if not tokens:
             first = number
-        previous, current = number, name or current
+        current = name or current
         tokens.append(token)
         tags.append(tag)
     if tokens:

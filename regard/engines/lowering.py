@@ -235,7 +235,7 @@ def _unsupported_in_attention(attention: forms.AttentionForm) -> Iterator[str]:
         yield "its choice is not a softmax with one beta, or a learned one for each head"
     if read.bias is not None and (read.beta != 1 or read.log_beta is not None):
         yield "its choice has a beta, by which its positional bias is multiplied"
-    if read.log_beta is not None and read.log_beta.shape not in ((), (heads, 1, 1)):
+    if read.log_beta is not None and read.log_beta.shape not in ((1,), (heads, 1, 1)):
         yield f"its choice learns a beta of shape {tuple(read.log_beta.shape)} for {heads} heads"
 
 

@@ -223,7 +223,7 @@ def test_parameters_have_the_documented_names_and_shapes():
         "query_weight": (6, 7, 3),
         "key_weight": (2, 7, 5),
         "v": (6, 7),
-        "gain": (6,),
+        "gain": (6, 1),
         "bias": (6, 7),
     }
 

@@ -9,6 +9,8 @@ import torch
 from torch import nn
 from torch.nn.utils import prune
 
+from regard.attention.choices import TopK
+from regard.attention.scores import Additive
 from regard.data.batches import pad
 from regard.data.tokenizer import BOS, EOS
 from regard.layers.dropout import Dropout
@@ -131,6 +133,7 @@ MODELS: dict[str, Callable[[], Model]] = {
     "concat, sparse": lambda: language(score="concat", choice="sparse", beta="learned"),
     "additive maps": lambda: language(score="additive", score_hidden=3),
     "gru": lambda: translator(RecurrentConfig),
+    "cosine of states": lambda: translator(RecurrentConfig, attention="cosine"),
     "lstm, location": lambda: translator(RecurrentConfig, cell="lstm", attention="location"),
     "self-attentive": lambda: translator(SelfAttentiveConfig, self_attention_recency="learned"),
     "inducing points": lambda: build(
@@ -169,6 +172,14 @@ for _model, _make in MODELS.items():
     OWNERS += [(_model, _name) for _name in _kinds.values()]
     OWNERS += [(_model, "writer.output_table")] if hasattr(_make().writer, "output_table") else []
 every_owner = pytest.mark.parametrize(("model", "name"), sorted(set(OWNERS)))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [*MODELS.values(), lambda: Additive(2, 3, 4, normed=True), lambda: TopK(2, learn=True)],
+)
+def test_every_parameter_has_an_axis_that_fsdp_can_shard(make: Callable[[], nn.Module]) -> None:
+    assert all(parameter.dim() for parameter in make().parameters())
 
 
 @every_owner

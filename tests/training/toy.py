@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from regard.attention.choices import Soft
 from regard.models.model import BatchLoss
 from regard.training.config import TrainConfig
 from regard.training.loop import Result, fit
@@ -47,6 +48,7 @@ class ToyModel(nn.Module):
         self.out = nn.Linear(_WIDTH, _VOCAB, bias=False)
         self.out.weight = self.embed.weight
         self.dropout = nn.Dropout(dropout)
+        self.choice = Soft(1.5, learn=True)
         self.register_buffer("scale", torch.tensor(math.sqrt(_WIDTH)))
 
     def blocks(self) -> list[nn.Module]:
@@ -57,7 +59,7 @@ class ToyModel(nn.Module):
         hidden = self.embed(inputs) * self.scale
         for layer in self.layers:
             hidden = hidden + self.dropout(layer(hidden))
-        logits = self.out(self.norm(hidden))
+        logits = self.choice.scale_scores(self.out(self.norm(hidden)))
         total = functional.cross_entropy(
             logits.flatten(0, 1), targets.flatten(), ignore_index=0, reduction="sum"
         )

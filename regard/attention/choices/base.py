@@ -48,7 +48,7 @@ class Soft(Choice):
     beta: inverse temperature: a number, at least 0; or a tensor that broadcasts to (..., query, 1),
           such as (head, 1, 1) for one beta per head or the output of a network for each query (the
           key strength of graves2014), aligned from the right; with learn=True, the initial value.
-    Parameters: log_beta, if learned: so beta stays positive.
+    Parameters: log_beta, if learned: so beta stays positive; (1) for a number.
     Raises: ValueError if beta is negative or not finite, or 0 and learned, or differs between keys.
     """
 
@@ -69,7 +69,8 @@ class Soft(Choice):
         self._fixed_beta = beta
         self.log_beta = None
         if learn:
-            self.log_beta = nn.Parameter(torch.as_tensor(beta, dtype=torch.float32).log())
+            log_beta = torch.as_tensor(beta, dtype=torch.float32).log()
+            self.log_beta = nn.Parameter(torch.atleast_1d(log_beta))  # FSDP shards an axis
 
     @property
     def beta(self) -> float | Tensor:

@@ -30,8 +30,8 @@ class Additive(LinearMaps):
     With normed=True, score = g (v / |v|) . tanh(W_q q + W_k k + b): weight normalization of v
     (salimans2016), which stabilizes the training of large models.
     Parameters: query_weight (hidden, query_dim), key_weight (hidden, key_dim), v (hidden); normed:
-    gain (), bias (hidden). Cost: time O(query * key * hidden). Source: bahdanau2015, appendix A.1.2
-    (their W_a, U_a, v_a).
+    gain (1), bias (hidden). Cost: time O(query * key * hidden). Source: bahdanau2015, appendix
+    A.1.2 (their W_a, U_a, v_a).
     """
 
     def __init__(
@@ -47,7 +47,8 @@ class Additive(LinearMaps):
         super().__init__(query_dim, key_dim, hidden, num_heads=num_heads, key_heads=key_heads)
         self.v = init_weight(num_heads, hidden)
         leading = self.v.shape[:-1]
-        self.gain = nn.Parameter(torch.full(leading, 1 / math.sqrt(hidden))) if normed else None
+        gain = torch.full((*leading, 1), 1 / math.sqrt(hidden))
+        self.gain = nn.Parameter(gain) if normed else None
         self.bias = nn.Parameter(torch.zeros(*leading, hidden)) if normed else None
 
     def map_query(self, query: Queries) -> MappedQueries:
@@ -57,7 +58,7 @@ class Additive(LinearMaps):
     def form(self, dim: int) -> Form:
         if self.gain is None:
             return TanhSum(self.v)
-        return TanhSum(self.gain.unsqueeze(-1) * nn.functional.normalize(self.v, dim=-1))
+        return TanhSum(self.gain * nn.functional.normalize(self.v, dim=-1))
 
 
 @final

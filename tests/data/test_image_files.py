@@ -3,15 +3,17 @@
 import io
 import os
 import stat
+import struct
 import subprocess
 import tarfile
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import EpsImagePlugin, Image
 
-from regard.data.images.files import FORMATS, open_images, prepare_image, read_image
+from regard.data.images.files import FORMATS, decode_image, open_images, prepare_image, read_image
 from regard.errors import UserError
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n"
@@ -134,12 +136,32 @@ def test_transparent_pixels_are_white(mode, pixels, wanted):
     assert list(prepare_image(image, "a").get_flattened_data()) == wanted
 
 
-def test_transparent_value_of_16_bits_is_white(tmp_path):
-    wide = np.array([[0, 300], [65535, 0]], np.uint16)
-    Image.fromarray(wide).save(tmp_path / "a.png", transparency=0)
-    assert np.asarray(read_image(tmp_path / "a.png")).tolist() == [[255, 1], [255, 255]]
-    Image.fromarray(wide).save(tmp_path / "a.png")
-    assert np.asarray(read_image(tmp_path / "a.png")).tolist() == [[0, 1], [255, 0]]
+@pytest.mark.parametrize(
+    ("depth", "pixels", "transparent", "wanted"),
+    [
+        (1, b"\x40", (0,), [255, 255]),
+        (2, b"\x60", (1,), [255, 170]),
+        (4, b"\xc9", (12,), [255, 153]),
+        (8, b"\xc9\x0c", (0xC9,), [255, 12]),
+        (16, b"\xc9\x00\x0c\x00", (0xC900,), [255, 12]),
+        (8, b"\xc9\x01\x02\x0c\x03\x04", (0xC9, 1, 2), [255, 255, 255, 12, 3, 4]),
+        (
+            16,
+            bytes([9, 7, 1, 7, 2, 7, 8, 7, 3, 7, 4, 7]),
+            (0x907, 0x107, 0x207),
+            [255] * 3 + [8, 3, 4],
+        ),
+    ],
+)
+def test_transparent_values_of_png_are_white_at_every_depth(depth, pixels, transparent, wanted):
+    """A row of two pixels, gray or RGB."""
+    header = struct.pack(">2I5B", 2, 1, depth, 2 * (len(transparent) == 3), 0, 0, 0)
+    value = struct.pack(f">{len(transparent)}H", *transparent)
+    content = b"\x89PNG\r\n\x1a\n"
+    data = zlib.compress(b"\0" + pixels)
+    for named in (b"IHDR" + header, b"tRNS" + value, b"IDAT" + data, b"IEND"):
+        content += struct.pack(">I", len(named) - 4) + named + struct.pack(">I", zlib.crc32(named))
+    assert np.asarray(decode_image(content, "a")).ravel().tolist() == wanted
 
 
 @pytest.mark.parametrize("name", ["a.gif", "a.png"])

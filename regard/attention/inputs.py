@@ -12,6 +12,7 @@ from regard.attention.masks import Interval, Mask, intersect, materialize_mask, 
 from regard.attention.memory.base import KernelCache, KeyValueCache
 from regard.attention.positions import Positions
 from regard.attention.scores import Form, InnerProduct, Score
+from regard.attention.scores.base import map_all
 from regard.compat.torch import has_hooked_weights
 
 
@@ -223,8 +224,8 @@ def prepare_inputs(
             raise ValueError(f"mapped keys must have {num_axes} axes, got {tuple(keys.shape)}")
         keys, values = align(keys, num_axes), align(values, num_axes)
     if cache is None:
-        keys = score.map_keys(keys)
-    mapped = score.map_query(query)
+        keys = map_all(score, "map_keys", keys)
+    mapped = map_all(score, "map_query", query)
     leading = mapped.shape[:-2]
     if not leading == keys.shape[:-2] == values.shape[:-2]:
         leading = broadcast_leading(mapped, keys, values)

@@ -31,6 +31,7 @@ from regard.attention.kernels.selection import MAX_SHORT
 from regard.attention.masks import Causal, Mask
 from regard.attention.memory import KeyValueCache, LinearState, Memory
 from regard.attention.scores import ScaledDot, Score
+from regard.attention.scores.base import map_all
 from regard.compat.torch import is_eager, run_pre_hooks, runs_original_forward
 from regard.layers.forms import AttentionForm, LinearForm, ReadForm, RotaryForm, form_of
 from regard.layers.linear import Linear, fused_linear
@@ -229,7 +230,8 @@ class MultiHead(nn.Module):
             self._check_rotation(self.positions)
             keys = self._rotate(self.positions, keys, start)
         score = self.read.score
-        return Memory(score.map_keys(keys), _split_heads(value, self.key_heads), mask, score)
+        keys = map_all(score, "map_keys", keys)
+        return Memory(keys, _split_heads(value, self.key_heads), mask, score)
 
     def _check_rotation(self, positions: PositionalEncoding) -> None:
         """Raise ValueError unless positions and score fit together; both may be replaced."""

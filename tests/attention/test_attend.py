@@ -231,12 +231,19 @@ def test_values_of_size_zero_do_not_change_weights(kernel, score):
 class Scores(Score):
     """Score of one's own that gives the scores of some pairs only."""
 
-    def __init__(self, *index: slice):
+    def __init__(self, *index: slice, part: str = "compare"):
         super().__init__()
-        self.index = index
+        self.index, self.part = index, part
+
+    def map_query(self, query: torch.Tensor) -> torch.Tensor:
+        return query[self.index] if self.part == "map_query" else query
+
+    def map_keys(self, keys: torch.Tensor) -> torch.Tensor:
+        return keys[self.index] if self.part == "map_keys" else keys
 
     def compare(self, query: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-        return (query @ keys.mT)[self.index]
+        scores = query @ keys.mT
+        return scores[self.index] if self.part == "compare" else scores
 
 
 def _refused() -> dict[str, dict]:
@@ -269,6 +276,20 @@ def _refused() -> dict[str, dict]:
             "query": query.expand(1, 4, 3, 5),
             "memory": (keys.expand(1, 2, 4, 5), values.expand(1, 2, 4, 2)),
             "score": Scores(..., slice(1)),
+        },
+        r"vectors of Scores.map_keys must be \(4, dim\), got \(1, 5\)": {
+            "memory": pair,
+            "score": Scores(slice(1), part="map_keys"),
+        },
+        r"vectors of Scores.map_query must be \(2, 3, dim\), got \(1, 3, 5\)": {
+            "query": query.expand(2, 3, 5),
+            "memory": Memory(keys, values),
+            "score": Scores(slice(1), part="map_query"),
+        },
+        r"vectors of Scores.map_keys must be \(2, 4, dim\), got \(1, 4, 5\)": {
+            "query": query.expand(2, 3, 5),
+            "memory": Memory(keys.expand(2, 4, 5), values.expand(2, 4, 2)),
+            "score": Scores(slice(1), part="map_keys"),
         },
         "query must be neither nested nor sparse": {"query": query.to_sparse(), "memory": pair},
         "values must be neither nested nor sparse": {"memory": (keys, values.to_sparse())},

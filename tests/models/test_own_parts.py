@@ -30,6 +30,7 @@ from regard.models.writers.classes import ClassWriter
 from regard.models.writers.numbers import NumberWriter
 from regard.models.writers.tags import TagWriter
 from regard.models.writers.tokens import TokenWriter
+from regard.models.writers.tracks import TrackWriter
 from tests.engines.small import unsupported_reason
 from tests.helpers import close
 
@@ -232,6 +233,22 @@ def test_a_reader_of_ones_own_returns_items_of_the_width_and_their_lengths(given
     assert model(Padded(ITEMS, LENGTHS)).shape == (2, 2)
     with pytest.raises((TypeError, ValueError), match=message):
         model(given)
+
+
+class FirstRow(nn.Module):
+    """Pool of one's own that loses all rows but the first."""
+
+    def forward(self, items: Padded) -> Tensor:
+        return items.items[:1, 0]
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+def test_a_pool_of_ones_own_gives_a_vector_for_each_row():
+    core = Transformer(width=12, heads=3, layers=1, decodes=False)
+    writer = TrackWriter(12, 4, from_velocity=False, pool=FirstRow())
+    model = Model(reader=Frames(), core=core, writer=writer)
+    with pytest.raises(ValueError, match=r"the pool FirstRow must be \(2, 12\), got \(1, 12\)"):
+        model(Padded(ITEMS, LENGTHS))
 
 
 IDS = torch.tensor([[5, 3, 4, 2], [1, 2, 0, 0], [2, 2, 6, 0]])

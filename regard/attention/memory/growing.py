@@ -24,6 +24,7 @@ from regard.attention.memory.base import (
 )
 from regard.attention.positions import Positions
 from regard.attention.scores import Score
+from regard.attention.scores.base import map_all
 from regard.compat.torch import is_wrapped
 
 _MIN_PREALLOCATED = 2**15
@@ -69,7 +70,8 @@ class Memory(KeyValueCache):
         return Positions(num_queries, self.keys.shape[-2], self.keys.device)
 
     def _map_keys(self, score: Score) -> Self:
-        return type(self)(score.map_keys(self.keys), self.values, self.mask, score)
+        keys = map_all(score, "map_keys", self.keys)
+        return type(self)(keys, self.values, self.mask, score)
 
     def extend(self, keys: NewKeys, values: NewValues) -> Self:
         check_can_grow(self)

@@ -22,6 +22,7 @@ from regard.attention.masks import Causal, Mask
 from regard.attention.memory.base import KeyValueCache, NewKeys, NewValues
 from regard.attention.positions import Positions
 from regard.attention.scores import Features, Score
+from regard.attention.scores.base import map_all
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +101,7 @@ class LinearState:
         hides_nothing = mask is None or (isinstance(mask, Causal) and query.shape[-2] == 1)
         if bias is not None or not hides_nothing:
             raise ValueError("a LinearState has no single pairs: it takes neither bias nor mask")
-        mapped, num_axes = score.map_query(query), query.dim()
+        mapped, num_axes = map_all(score, "map_query", query), query.dim()
         if num_axes < self.sums.dim():
             axes = f"{tuple(self.sums.shape[:-2])}, got shape {tuple(query.shape)}"
             raise ValueError(f"query must have all leading axes of its memory, {axes}")

@@ -20,7 +20,7 @@ from regard.attention.axes import MappedKeys, MappedQueries, align, widen
 from regard.attention.masks import Mask, padding
 from regard.attention.positions import Positions
 from regard.attention.scores import Score
-from regard.attention.scores.base import InnerProduct, compare_all
+from regard.attention.scores.base import InnerProduct, compare_all, map_all
 
 _MAX_ELEMENTS = 2**22
 """Numbers compared pair by pair; equal vectors of more pairs are found by sorting."""
@@ -126,7 +126,7 @@ def compact(
 
 def _scores(score: Score, queries: Tensor, keys: Tensor) -> Float[Tensor, "... query key"]:
     """Return the scores of all pairs, of inner products in at least float32."""
-    queries, keys = score.map_query(queries), score.map_keys(keys)
+    queries, keys = map_all(score, "map_query", queries), map_all(score, "map_keys", keys)
     if isinstance(score.form(queries.shape[-1]), InnerProduct):
         queries, keys = widen(queries), widen(keys)
     return compare_all(score, queries, keys)

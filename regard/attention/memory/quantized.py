@@ -29,6 +29,7 @@ from regard.attention.memory.base import (
 from regard.attention.memory.growing import Memory
 from regard.attention.positions import Positions
 from regard.attention.scores import Score
+from regard.attention.scores.base import map_all
 
 
 class QuantizedVectors(NamedTuple):
@@ -113,7 +114,7 @@ class QuantizedMemory(KeyValueCache):
     def _map_keys(self, score: Score) -> Self:
         if type(score).map_keys is Score.map_keys:
             return replace(self, mapped_by=score)
-        quantized = QuantizedVectors.quantize(score.map_keys(self.keys))
+        quantized = QuantizedVectors.quantize(map_all(score, "map_keys", self.keys))
         return replace(self, quantized_keys=quantized, mapped_by=score)
 
     def extend(self, keys: NewKeys, values: NewValues) -> Self:

@@ -19,6 +19,7 @@ from regard.attention.memory.base import (
     select_pairs,
 )
 from regard.attention.scores import Score
+from regard.attention.scores.base import map_all
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +38,7 @@ class FixedSizeCache(KeyValueCache):
         """Return the slots of the next pairs. Raises ValueError if they do not fit."""
 
     def _map_keys(self, score: Score) -> Self:
-        keys = score.map_keys(self.key_slots)
+        keys = map_all(score, "map_keys", self.key_slots)
         empty = torch.arange(keys.shape[-2], device=keys.device) >= self.length
         # Masked NaN would make a read NaN.
         return replace(self, key_slots=keys.masked_fill(empty[:, None], 0.0), mapped_by=score)

@@ -83,7 +83,13 @@ class VectorWriter(Writer):
     def read(
         self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None
     ) -> Any:
-        return self.pool(encoded)
+        """Return the vector of each row. Raises: ValueError if the pool gives another shape."""
+        vector = self.pool(encoded)
+        shape = encoded.items.shape[0], self.dim
+        if vector.shape != shape:
+            kind, given = type(self.pool).__name__, tuple(vector.shape)
+            raise ValueError(f"vectors of the pool {kind} must be {shape}, got {given}")
+        return vector
 
     def shapes(self, encoded: Shape) -> tuple[Shape, Shape]:
         return ("batch", self.dim or "model"), ("batch", self.output.out_features)

@@ -110,7 +110,8 @@ class NaiveBayesWriter(ClassWriter):
         self, core: Core, encoded: Padded, *, source: Any = None, queries: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return the pooled vector and the naive-Bayes scores of each row."""
-        return self.pool(encoded), self.ratio_scores(encoded, source.ratios)
+        vector = super().read(core, encoded)
+        return vector, self.ratio_scores(encoded, source.ratios)
 
     def scores(self, hidden: tuple[Tensor, Tensor]) -> Float[Tensor, "batch classes"]:  # type: ignore[override]
         vector, ratio_scores = hidden

@@ -185,8 +185,8 @@ def read_lines(path: str | Path, content: bytes | None = None) -> Iterator[bytes
     with open_unpacked(Path(path)) if content is None else io.BytesIO(content) as file:
         mark = _MARK
         for line in file:
-            if mark and line.startswith((b"\xff\xfe", b"\xfe\xff")):
-                raise UserError(f"{path}: is UTF-16, expected UTF-8.")
+            if mark:
+                check_encoding(line, path)
             yield line.removeprefix(mark).removesuffix(b"\n").removesuffix(b"\r")
             mark = b""
 
@@ -225,6 +225,12 @@ def read_csv(
             decode_line("".join(row).encode("utf-8", "surrogateescape"), where)
             if row or blank_rows:
                 yield number, row
+
+
+def check_encoding(start: bytes, path: str | Path) -> None:
+    """Raise UserError if a file begins as UTF-16, with a byte order mark or without."""
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in start[:2]:
+        raise UserError(f"{path}: is UTF-16, expected UTF-8.")
 
 
 def decode_line(line: bytes, where: str) -> str:
@@ -349,6 +355,7 @@ def _read_json(path: Path, bad_rows: BadRows) -> Iterator[tuple[int, Any]]:
     """Yield the values of a file, a line each, or in an array."""
     if suffix_of(path) == ".json":
         content = read_bytes(path).removeprefix(_MARK).lstrip()
+        check_encoding(content, path)
         if content.startswith(b"["):
             yield from enumerate(_parse(decode_line(content, str(path)), str(path)), start=1)
             return

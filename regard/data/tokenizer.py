@@ -17,6 +17,7 @@ Source:  sennrich2016, section 3.2 (BPE), through the `tokenizers` library.
 import json
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -299,5 +300,7 @@ def _normalize(text: str, normalizer: normalizers.Normalizer, origin: str = "tex
     try:
         return normalizer.normalize_str(text)
     except UnicodeEncodeError as error:
-        problem = f"not valid Unicode: {text[:60]!r} ({error.reason})."
-        raise UserError(f"{origin}: {problem}") from None
+        problem = f"not valid Unicode: {text[:60]!r} ({error.reason})"
+        if sys.getfilesystemencoding() != "utf-8":  # of arguments
+            problem += "; the locale is not UTF-8: set PYTHONUTF8=1"
+        raise UserError(f"{origin}: {problem}.") from None

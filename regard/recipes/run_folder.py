@@ -14,6 +14,7 @@ run without a checkpoint is replaced.
 import dataclasses
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
@@ -175,6 +176,10 @@ def open_run_folder(
     Raises:  UserError if the folder holds another run with a checkpoint, naming the differences, or
              files of something else, or if another process trains in it.
     """
+    try:
+        os.fsencode(folder).decode("utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"{folder}: must be UTF-8, as safetensors requires of names.") from None
     created = [path for path in (folder, *folder.parents) if not path.exists()]
     with lock_folder(folder):
         try:

@@ -144,6 +144,9 @@ def test_predict_names_the_line_that_is_not_utf8(
     out, err = capsys.readouterr()
     assert "standard input, line 2: not UTF-8" in err
     assert out.splitlines() == load(run).predict(["stop"])
+    type_in(monkeypatch, "stop\n".encode("utf-16"))
+    assert main(["predict", str(run)]) == 2
+    assert "standard input: is UTF-16, expected UTF-8" in capsys.readouterr().err
 
 
 def test_n_best_outputs_are_rows_of_input_rank_score_text(

@@ -118,7 +118,9 @@ def test_texts_without_words_are_refused(tmp_path):
         (b" \n\t\n", "contains only white space"),
         (b"", "contains only white space"),
         (b"\xef\xbb\xbf", "contains only white space"),
-        ("text".encode("utf-16"), ".*line 1: not UTF-8: .* byte 0xff"),
+        ("text".encode("utf-16"), "is UTF-16, expected UTF-8"),
+        ("text".encode("utf-16-le"), "is UTF-16, expected UTF-8"),
+        (b"\xff", ".*line 1: not UTF-8: .* byte 0xff"),
     ):
         path.write_bytes(content)
         with pytest.raises(UserError, match=rf"a.txt.*{problem}"):

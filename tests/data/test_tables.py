@@ -141,9 +141,10 @@ def test_a_name_that_is_only_a_suffix_is_one(tmp_path, name):
     assert is_table(tmp_path / name)
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
-def test_utf_16_is_refused_even_where_bad_rows_are_skipped(tmp_path, name):
-    (tmp_path / name).write_text("one\ttwo\n" * 3, encoding="utf-16")
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.json"])
+def test_utf_16_is_refused_even_where_bad_rows_are_skipped(tmp_path, name, encoding):
+    (tmp_path / name).write_text("[one\ttwo\n" * 3, encoding=encoding)
     with pytest.raises(UserError, match=f"{name}: is UTF-16, expected UTF-8"):
         list(read_table(tmp_path / name, [1, 2], bad_rows=BadRows("skip")))
 

@@ -198,3 +198,12 @@ def test_load_rejects_a_damaged_file(change, tmp_path):
         path.write_text(damaged, encoding="utf-8")
         with pytest.raises(UserError, match=r"tokenizer\.json: damaged"):
             Tokenizer.load(path)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "message"), [("utf-8", r"not allowed\)\.$"), ("ascii", "set PYTHONUTF8=1")]
+)
+def test_bytes_that_are_not_text_are_refused(monkeypatch, encoding, message):
+    monkeypatch.setattr("sys.getfilesystemencoding", lambda: encoding)
+    with pytest.raises(UserError, match=rf"not valid Unicode: 'caf\\udcc3.*{message}"):
+        Tokenizer.train(["caf\udcc3\udca9"], TokenizerConfig(kind="char"))

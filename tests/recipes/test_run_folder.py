@@ -156,6 +156,8 @@ def test_claim_refuses_files_of_something_else(tmp_path: Path) -> None:
         (tmp_path / name).write_text("long", encoding="utf-8")
     with pytest.raises(UserError, match=r"files of something else \(thesis.tex\)"):
         claim(tmp_path, make_run())
+    with pytest.raises(UserError, match="must be UTF-8, as safetensors requires"):
+        claim(tmp_path / os.fsdecode(b"caf\xe9"), make_run())
     with pytest.raises(FileExistsError, match=r"thesis\.tex"):
         claim(tmp_path / "thesis.tex", make_run())
     assert sorted(path.name for path in tmp_path.iterdir()) == [".run.json.new", "thesis.tex"]

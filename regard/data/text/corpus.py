@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 
+from regard.data.tables import check_encoding
 from regard.errors import UserError
 from regard.system.files import read_blocks
 from regard.system.progress import track
@@ -107,6 +108,8 @@ def _decode(pieces: Iterable[bytes], origin: str) -> Iterator[str]:
     """Yield a text in blocks, without a byte order mark."""
     number, mark = 1, b"\xef\xbb\xbf"
     for block in split_blocks(pieces):
+        if mark:
+            check_encoding(block, origin)
         try:
             yield block.removeprefix(mark).decode("utf-8")
         except UnicodeDecodeError as error:

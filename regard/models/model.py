@@ -30,8 +30,7 @@ from regard.attention.choices.hard import reinforce, sampling_choices
 from regard.attention.masks import Padded
 from regard.layers.forms import TableForm, TextForm, TransformerForm, WriterForm, form_of
 from regard.models.cores.core import Core, CoreState
-from regard.models.readers.reader import Reader
-from regard.models.readers.tokens import check_lengths
+from regard.models.readers.reader import Reader, check_lengths
 from regard.models.sampled import step_wise_choices, surrogate
 from regard.models.writers.writer import Writer
 

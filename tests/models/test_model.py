@@ -148,7 +148,7 @@ def test_token_ids_without_lengths_are_refused() -> None:
         ("target", padded, ids.tolist()),
     ):
         for call in (model, lambda *pair: model.loss(regard.Batch(*pair))):
-            message = rf"`{name}` must be regard.Padded\(ids, lengths\), got (Tensor|list)"
+            message = rf"`{name}` must be regard.Padded\(items, lengths\), got (Tensor|list)"
             with without_checks(), pytest.raises(TypeError, match=message):
                 call(source, target)
 

@@ -28,7 +28,7 @@ from regard.attention.axes import widen
 from regard.attention.masks import Padded, Placed
 from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
-from regard.models.readers.reader import Reader, Shape
+from regard.models.readers.reader import Reader, Shape, check_padded
 from regard.ops.constants import constant, tensor_of
 
 _FAR = -9.0
@@ -83,6 +83,9 @@ class PointReader(Reader):
         return ("batch", "points", self.numbers), ("batch", "groups", self.dim or "model")
 
     def forward(self, source: Padded) -> Placed:
+        check_padded("source", source, self.shapes()[0])
+        if not source.items.is_floating_point():
+            raise ValueError(f"points must be floating point, got {source.items.dtype}")
         absent = _padding(source.lengths, source.items.shape[1])
         points = sort_points(widen(source.items), absent)
         places = points[..., :3]

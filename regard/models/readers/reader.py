@@ -8,8 +8,10 @@ Source: lectures, E.11 (encoder-predictor-decoder view).
 from abc import ABC, abstractmethod
 from typing import Any
 
+import torch
 from torch import nn
 
+from regard.attention.axes import is_inspectable
 from regard.attention.masks import Padded
 
 Shape = tuple[int | str, ...]
@@ -29,3 +31,36 @@ class Reader(nn.Module, ABC):
     @abstractmethod
     def forward(self, source: Any) -> Padded:
         """Return the items of each row: (batch, item, dim)."""
+
+
+def check_padded(name: str, source: Any, shape: Shape = ("batch", "time")) -> None:
+    """Raise TypeError unless a source is Padded, and ValueError unless its shapes are these."""
+    if not isinstance(source, Padded):
+        kind = type(source).__name__
+        raise TypeError(f"`{name}` must be regard.Padded(items, lengths), got {kind}")
+    sizes, lengths = source.items.shape, source.lengths.shape
+    fits = len(sizes) == len(shape) and lengths == sizes[:1]
+    for size, expected in zip(sizes, shape, strict=False):
+        fits = fits and (isinstance(expected, str) or size == expected)
+    if not fits:
+        axes = ", ".join(map(str, shape))
+        given = f"{tuple(sizes)} and {tuple(lengths)}"
+        raise ValueError(f"`{name}` must have items ({axes}) and lengths (batch), got {given}")
+    check_lengths(f"`{name}`", source)
+
+
+def check_numbers(reader: Reader, source: Any) -> None:
+    """Raise TypeError or ValueError unless a source has the shape and dtype that a reader reads."""
+    check_padded("source", source, reader.shapes()[0])
+    given, expected = source.items.dtype, next(reader.parameters()).dtype
+    is_cast = torch.is_autocast_enabled(source.items.device.type) and given.is_floating_point
+    if given != expected and not is_cast:
+        kind = type(reader).__name__
+        raise ValueError(f"`source` of {kind} must be {expected}, as its weights, got {given}")
+
+
+def check_lengths(name: str, items: Padded) -> None:
+    """Raise ValueError if a length is beyond the items, as far as lengths can be read at once."""
+    most, lengths = items.items.shape[1], items.lengths
+    if is_inspectable(lengths) and bool((lengths > most).any()):
+        raise ValueError(f"lengths of {name} must be at most {most}, got {int(lengths.max())}")

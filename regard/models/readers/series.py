@@ -14,7 +14,7 @@ from regard.attention.masks import Padded
 from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
 from regard.layers.positions.sinusoidal import Sinusoidal
-from regard.models.readers.reader import Reader, Shape
+from regard.models.readers.reader import Reader, Shape, check_numbers
 
 
 class SeriesReader(Reader):
@@ -37,6 +37,7 @@ class SeriesReader(Reader):
         return ("batch", "time", self.channels), ("batch", "windows", self.dim or "model")
 
     def forward(self, source: Padded) -> Padded:
+        check_numbers(self, source)
         series: Tensor = source.items
         steps = torch.arange(series.shape[1], device=series.device)
         series = series.masked_fill((steps >= source.lengths[:, None])[..., None], 0.0)

@@ -10,17 +10,16 @@ Source: lectures, D.13 (h_0 = U W_e + W_p) and C.9 (other widths); lan2020, sect
 """
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.axes import is_inspectable
 from regard.attention.masks import Padded
 from regard.layers.dropout import Dropout
 from regard.layers.forms import NoFormError, TableForm
 from regard.layers.linear import Linear
-from regard.models.readers.reader import Reader
+from regard.models.readers.reader import Reader, check_padded
 
 
 def embedding_table(vocab: int, dim: int, *, std: float | None = None) -> nn.Embedding:
@@ -76,24 +75,6 @@ class TokenReader(Reader):
     def form(self) -> TableForm:
         """Return the form of this module in evaluation."""
         return table_form(self.table, self.projection, self.scale)
-
-
-def check_padded(name: str, ids: Any) -> None:
-    """Raise TypeError unless token ids are Padded, and ValueError unless lengths fit them."""
-    if not isinstance(ids, Padded):
-        kind = type(ids).__name__
-        raise TypeError(f"`{name}` must be regard.Padded(ids, lengths), got {kind}")
-    if ids.items.dim() != 2 or ids.lengths.shape != ids.items.shape[:1]:
-        shapes = f"{tuple(ids.items.shape)} and {tuple(ids.lengths.shape)}"
-        raise ValueError(f"`{name}` must have ids (batch, time) and lengths (batch), got {shapes}")
-    check_lengths(f"`{name}`", ids)
-
-
-def check_lengths(name: str, items: Padded) -> None:
-    """Raise ValueError if a length is beyond the items, as far as lengths can be read at once."""
-    most, lengths = items.items.shape[1], items.lengths
-    if is_inspectable(lengths) and bool((lengths > most).any()):
-        raise ValueError(f"lengths of {name} must be at most {most}, got {int(lengths.max())}")
 
 
 def check_projection(name: str, projection: Linear | None, table: nn.Embedding) -> None:

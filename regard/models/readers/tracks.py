@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.layers.linear import Linear
-from regard.models.readers.reader import Reader, Shape
+from regard.models.readers.reader import Reader, Shape, check_numbers
 
 Tracks = Float[Tensor, "batch agents time 2"]
 _STEP_SCALE = 3.0
@@ -68,6 +68,7 @@ class TrackReader(Reader):
         return ("batch", "agents", self.observed, 2), ("batch", "agents", self.dim or "model")
 
     def forward(self, source: Padded) -> Padded:
+        check_numbers(self, source)
         tracks: Tensor = source.items
         steps = tracks[:, :, 1:] - tracks[:, :, :-1]
         items = self.embed(torch.cat((tracks.flatten(2), _STEP_SCALE * steps.flatten(2)), -1))
@@ -81,10 +82,14 @@ class SceneTrackReader(Reader):
 
     def __init__(self, observed: int, dim: int):
         super().__init__()
-        self.dim = dim
+        self.dim, self.observed = dim, observed
         self.embed = nn.Sequential(Linear(4 * observed + 2, dim), nn.GELU(), Linear(dim, dim))
 
+    def shapes(self) -> tuple[Shape, Shape]:
+        return ("batch", "agents", self.observed, 2), ("batch", "agents", self.dim or "model")
+
     def forward(self, source: Padded) -> Padded:
+        check_numbers(self, source)
         frames = AgentFrames.of(source.items)
         own = frames.enter(source.items)
         steps = own[:, :, 1:] - own[:, :, :-1]

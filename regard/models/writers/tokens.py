@@ -22,8 +22,8 @@ from regard.layers.forms import NoFormError, TableForm, WriterForm, form_of
 from regard.layers.linear import Linear
 from regard.layers.positions.base import PositionalEncoding
 from regard.models.cores.core import Core, CoreState
-from regard.models.readers.reader import Shape
-from regard.models.readers.tokens import TokenReader, check_padded, check_projection, table_form
+from regard.models.readers.reader import Shape, check_padded
+from regard.models.readers.tokens import TokenReader, check_projection, table_form
 from regard.models.writers.writer import Writer
 from regard.ops.linear import linear
 from regard.ops.token_loss import TokenLoss, token_loss

@@ -92,8 +92,9 @@ def fit(
 
     Args:
         model: has loss(batch) and count(batch), see regard.training.protocols; for FSDP also
-            blocks(), the modules that its loss calls one after the other. It is moved to the device
-            of `config`.
+            blocks(), the modules that its loss calls one after the other; and whole_batch, if a
+            step must be one batch of one process, its reason. It is moved to the device of
+            `config`.
         folder: receives model.safetensors, checkpoints/, snapshots/, log.jsonl and tb/. All
             processes must see it, and only one process group may train in it at a time.
         validate: returns the metrics of a model in eval mode, without gradients; called on the main
@@ -121,6 +122,10 @@ def fit(
         handle_signals() as interruption,
         ExitStack() as stack,
     ):
+        reason = getattr(model, "whole_batch", None)
+        if reason is not None and (joined.size > 1 or config.accumulate > 1):
+            given = f"train.accumulate {config.accumulate} and {joined.size} processes"
+            raise UserError(f"a step must be one batch of one process with {reason}, got {given}")
         joined.run_on_main(lambda: stack.enter_context(lock_folder(folder)))
         run = _Run(
             Replica(model, joined, shard=config.shard, compiled=config.compile),

@@ -8,9 +8,14 @@ import torch
 from PIL import Image
 
 from regard.errors import UserError
+from regard.models.autoencoders.autoencoder import Autoencoder
+from regard.models.autoencoders.config import AutoencoderConfig, KLConfig
+from regard.models.autoencoders.quantized import QuantizedAutoencoder
 from regard.recipes.load import load
 from regard.recipes.rebuild.recipe import pca_error
+from regard.training.distribution import World
 from tests.recipes.commands import command, failure, printed, printed_json, report
+from tests.training.toy import settings, train
 
 
 def test_pca_keeps_what_varies_most():
@@ -126,7 +131,21 @@ def test_a_quantized_code_is_learned_and_its_usage_is_reported(tmp_path, capsys)
     assert (run / "model.safetensors").read_bytes() == weights
 
 
-def test_means_of_a_batch_are_not_accumulated(tmp_path, capsys):
-    words = "--model.regularizer kl --train.accumulate 2"
+@pytest.mark.parametrize("setting", ["regularizer kl", "kind quantized"])
+def test_what_is_computed_from_a_whole_batch_is_neither_accumulated_nor_split(
+    setting, tmp_path, capsys
+):
+    words = f"--model.{setting} --train.accumulate 2"
     message = failure(capsys, f"train rebuild --run {tmp_path}/run {words}")
-    assert "train.accumulate must be 1 with model.regularizer kl" in message
+    assert f"train.accumulate must be 1 with model.{setting}" in message
+    name, value = setting.split()
+    config = AutoencoderConfig(**{name: KLConfig() if value == "kl" else value})
+    kind = QuantizedAutoencoder if value == "quantized" else Autoencoder
+    for accumulate, size in ((2, 1), (1, 2)):
+        with pytest.raises(UserError, match=f"one batch of one process with {setting}"):
+            train(
+                tmp_path,
+                settings(accumulate=accumulate),
+                model=kind(config, (1, 8, 8)),
+                world=World(size=size),
+            )

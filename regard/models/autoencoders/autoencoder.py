@@ -19,13 +19,11 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention.axes import widen
-from regard.errors import UserError
 from regard.layers.linear import Linear
 from regard.models.autoencoders.config import AutoencoderConfig, KLConfig, NoRegularizerConfig
 from regard.models.autoencoders.energy import ACTIVATIONS, contraction, mean_activation_divergence
@@ -72,7 +70,7 @@ class AutoencoderBase(nn.Module):
         super().__init__()
         if len(shape) != 3 and config.kind != "dense":
             raise ValueError(f"kind must be dense for vectors of numbers, got {config.kind}")
-        self.noise, self.shape = config.noise, shape
+        self.noise, self.shape, self.whole_batch = config.noise, shape, config.whole_batch
 
     def encode(self, images: Float[Tensor, "batch *shape"]) -> Tensor:
         """Return the code of each image or vector."""
@@ -145,8 +143,6 @@ class Autoencoder(AutoencoderBase):
         images, regularizer = batch.source, self.regularizer
         noisy = self.add_noise(images)
         if isinstance(regularizer, KLConfig):
-            if dist.is_initialized() and dist.get_world_size() > 1:
-                raise UserError("regularizer kl needs one process: its means are those of a batch")
             a = self.encoder.preactivation(noisy)
             codes = a.sigmoid()
             terms = len(a) * mean_activation_divergence(widen(a), regularizer.target)

@@ -118,6 +118,15 @@ class AutoencoderConfig:
     def f(self) -> Literal["identity", "sigmoid", "tanh", "relu"]:
         return self.code_activation or ("sigmoid" if self.regularizer.name == "kl" else "identity")
 
+    @property
+    def whole_batch(self) -> str | None:
+        """Setting with which a training step must be one batch of one process; None: any step."""
+        if self.kind == "quantized":
+            return "kind quantized, whose codebook is that of one batch"
+        if self.regularizer.name == "kl":
+            return "regularizer kl, whose means are those of one batch"
+        return None
+
 
 def _check(value: object, name: str, reason: str, *allowed: object) -> None:
     if value not in allowed:

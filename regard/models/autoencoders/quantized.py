@@ -18,7 +18,6 @@ Source: vandenoord2017, sections 3.1 and 3.2, appendix A.1; reset of entries: dh
 from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -46,7 +45,7 @@ class Codebook(nn.Module):
     """Codebook of `codes` entries of size `dim`, updated by moving averages in training.
 
     The buffers cluster_sizes = n (codes,) and cluster_sums = m (codes, dim) are part of
-    checkpoints. If `is_shared`, they count the vectors of all processes of torchrun.
+    checkpoints.
     """
 
     cluster_sizes: Tensor
@@ -54,7 +53,6 @@ class Codebook(nn.Module):
 
     def __init__(self, codes: int, dim: int):
         super().__init__()
-        self.is_shared = True
         self.register_buffer("cluster_sizes", torch.zeros(codes))
         self.register_buffer("cluster_sums", torch.zeros(codes, dim))
 
@@ -93,12 +91,9 @@ class Codebook(nn.Module):
 
     @torch.no_grad()
     def _reset_unused(self, vectors: Tensor) -> None:
-        size = self._world_size()
-        share = len(vectors) * size / len(self.cluster_sizes)
+        share = len(vectors) / len(self.cluster_sizes)
         index = torch.randint(len(vectors), (len(self.cluster_sizes),), device=vectors.device)
         fresh = vectors[index] * share
-        if size > 1:
-            dist.broadcast(fresh, src=0)
         unused = self.cluster_sizes < _LEAST * share
         self.cluster_sums.copy_(torch.where(unused[:, None], fresh, self.cluster_sums))
         self.cluster_sizes.copy_(torch.where(unused, share, self.cluster_sizes))
@@ -108,14 +103,8 @@ class Codebook(nn.Module):
         ones = torch.ones_like(vectors[:, 0])
         uses = torch.zeros_like(self.cluster_sizes).index_add_(0, codes, ones)
         sums = torch.zeros_like(self.cluster_sums).index_add_(0, codes, vectors)
-        if self._world_size() > 1:
-            dist.all_reduce(uses)
-            dist.all_reduce(sums)
         self.cluster_sizes.lerp_(uses, 1 - _DECAY)
         self.cluster_sums.lerp_(sums, 1 - _DECAY)
-
-    def _world_size(self) -> int:
-        return dist.get_world_size() if self.is_shared and dist.is_initialized() else 1
 
 
 Images = Float[Tensor, "batch channels height width"]

@@ -75,7 +75,6 @@ def train_autoencoder(
     config = run.config
     torch.manual_seed(derive_seed(run.seed, 1))
     model = QuantizedAutoencoder(config.autoencoder, train.shape)
-    model.codebook.is_shared = False
     sizes = f"{_format_shape(train.shape)} to {_format_shape(model.grid)} codes"
     notify(f"training the autoencoder first: canvases of {sizes}")
     _train_stage(

@@ -29,9 +29,8 @@ class RebuildRunConfig:
     """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
 
     def __post_init__(self) -> None:
-        if self.model.regularizer.name == "kl" and self.train.accumulate > 1:
-            reason = "model.regularizer kl, whose means are those of one batch"
-            raise ValueError(f"train.accumulate must be 1 with {reason}")
+        if self.model.whole_batch is not None and self.train.accumulate > 1:
+            raise ValueError(f"train.accumulate must be 1 with model.{self.model.whole_batch}")
         if isinstance(self.data, VectorsConfig) and self.model.kind != "dense":
             raise ValueError(f"model.kind must be dense with data=vectors, got {self.model.kind}")
 

@@ -154,3 +154,10 @@ def check_integer(name: str, value: int, least: int) -> None:
         raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def check_seed(seed: int) -> None:
+    """Raise TypeError or ValueError unless 0 <= seed < 2^32: torch takes others modulo that."""
+    check_integer("seed", seed, 0)
+    if seed >= 2**32:
+        raise ValueError(f"seed must be below 2^32, got {seed}")

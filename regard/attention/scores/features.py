@@ -19,7 +19,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.axes import MappedQueries, Queries, check_integer, is_inspectable, widen
+from regard.attention.axes import (
+    MappedQueries,
+    Queries,
+    check_integer,
+    check_seed,
+    is_inspectable,
+    widen,
+)
 from regard.attention.scores.base import Form, InnerProduct, Score
 
 
@@ -98,7 +105,8 @@ class RandomFeatures(Features):
     Buffers: directions (num_features, dim), a function of (dim, num_features, seed), saved with the
     model.
     Raises:  TypeError for float16, whose range is too small for exp; use bfloat16. ValueError for a
-             key so large that all of its features underflow, or one overflows, on a CPU.
+             key so large that all of its features underflow, or one overflows, on a CPU; and for a
+             seed that is negative or not below 2^32.
     Source:  choromanski2021, sections 2.3 (positive features) and 2.4 (orthogonal ones); our w is
              their omega.
     """
@@ -109,6 +117,7 @@ class RandomFeatures(Features):
         super().__init__()
         check_integer("dim", dim, 1)
         check_integer("num_features", num_features, 1)
+        check_seed(seed)
         self.register_buffer("directions", _orthogonal(dim, num_features, seed))
 
     def map_query(self, query: Queries) -> MappedQueries:

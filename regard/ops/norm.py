@@ -20,7 +20,8 @@ def rms_norm(
     is_float32_cpu = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
     if is_training and is_float32_cpu and is_eager() and not is_forward_ad():
         return _RMSNorm.apply(x, weight, eps)
-    return nn.functional.rms_norm(x, weight.shape, weight, eps)
+    dtype = torch.promote_types(x.dtype, weight.dtype)  # torch warns of two dtypes
+    return nn.functional.rms_norm(x.to(dtype), weight.shape, weight.to(dtype), eps).to(x.dtype)
 
 
 class _RMSNorm(torch.autograd.Function):

@@ -1,6 +1,7 @@
 """Dispatch: when an operation is computed by compiled code, and that it equals plain torch."""
 
 import importlib
+import warnings
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch.func import vmap
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.errors import UserError
+from regard.layers.norms import RMSNorm
 from regard.native.table import OPERATIONS
 from regard.ops import dispatch
 from regard.ops.dispatch import Native, find, native, unsupported_reason
@@ -87,6 +89,16 @@ def test_transforms_and_modes_use_torch():
     with forward_ad.dual_level():
         observe(x)
     assert seen == [False, True, True, True, True]
+
+
+def test_rms_norm_of_items_in_half_precision_does_not_warn():
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings(), torch.autocast("cpu", dtype=torch.bfloat16):
+            warnings.simplefilter("error")
+            assert RMSNorm(8)(torch.randn(2, 8).bfloat16()).dtype == torch.bfloat16
+    finally:
+        torch.set_warn_always(False)
 
 
 @pytest.mark.parametrize("shape", [(7, 5), (3, 2, 8)])

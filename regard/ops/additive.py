@@ -280,21 +280,53 @@ class _Backward(torch.autograd.Function):
 torch.library.register_autograd(_READ, _Read.backward, setup_context=_Read.setup_context)
 
 
-def _run_each(operator: Callable[..., Sequence[Tensor]]) -> Callable[..., Any]:
-    """Return the vmap rule that runs the operator for each copy of its inputs."""
-
-    def rule(info, dims: Sequence, *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        results = []
-        for copy in range(info.batch_size):
-            own = []
-            for x, dim in zip(inputs, dims, strict=True):
-                own.append(x.select(dim, copy) if isinstance(dim, int) else x)
-            results.append(operator(*own))
-        outs = tuple(torch.stack(parts) for parts in zip(*results, strict=True))
-        return outs, (0,) * len(outs)
-
-    return rule
+# Copies under vmap become heads: each head may have its own queries, keys, v, masks and biases.
+_HEAD_AXES = (1, 1, 1, 0, 1, 1, 1, 1, 1, 1)
+_OF_MEMORY = (1, 2, 9)
+"""Indices of keys, values and exps, which may have fewer heads than the query."""
 
 
-torch.library.register_vmap(_READ, _run_each(torch.ops.regard.additive_read))
-torch.library.register_vmap(_BACKWARD, _run_each(torch.ops.regard.additive_read_backward))
+def _fold(info, dims: Sequence, inputs: Sequence, axes: Sequence[int]) -> list[Tensor | None]:
+    """Return the inputs with the heads of all copies, copy by copy, where they have heads."""
+    heads = _own(inputs[0], dims[0]).shape[1]
+    folded: list[Tensor | None] = []
+    for index, (x, dim, axis) in enumerate(zip(inputs, dims, axes, strict=True)):
+        if x is None:
+            folded.append(None)
+            continue
+        copies = x.movedim(dim, 0) if isinstance(dim, int) else x[None]
+        shape = [info.batch_size, *copies.shape[1:]]
+        shape[axis + 1] = -1 if index in _OF_MEMORY else heads
+        folded.append(copies.expand(shape).movedim(0, axis).flatten(axis, axis + 1))
+    return folded
+
+
+def _own(x: Tensor, dim: int | None) -> Tensor:
+    """Return the first copy."""
+    return x.select(dim, 0) if isinstance(dim, int) else x
+
+
+def _read_copies(info, dims: Sequence, *inputs: Tensor | None) -> tuple[tuple, tuple]:
+    results = torch.ops.regard.additive_read(*_fold(info, dims, inputs, _HEAD_AXES))
+    return tuple(x.unflatten(1, (info.batch_size, -1)) for x in results), (1, 1)
+
+
+def _backward_copies(info, dims: Sequence, *inputs: Any) -> tuple[tuple, tuple]:
+    (grad, *tensors), needs = inputs[:-1], inputs[-1]
+    folded = _fold(info, (*dims[1:13], dims[0]), (*tensors, grad), (*_HEAD_AXES, 1, 1, 1))
+    results = torch.ops.regard.additive_read_backward(folded[-1], *folded[:-1], needs)
+    gradients = list(results)
+    of_copies: list[int | None] = [None] * len(results)
+    for number, index in enumerate(_DIFFERENTIABLE):
+        if not needs[number]:
+            continue
+        axis = _HEAD_AXES[index]
+        gradients[number] = results[number].unflatten(axis, (info.batch_size, -1))
+        of_copies[number] = axis
+        if _own(tensors[index], dims[1 + index]).shape[axis] == 1:  # shared by the heads
+            gradients[number] = gradients[number].sum(axis + 1, keepdim=True)
+    return tuple(gradients), tuple(of_copies)
+
+
+torch.library.register_vmap(_READ, _read_copies)
+torch.library.register_vmap(_BACKWARD, _backward_copies)

@@ -274,6 +274,36 @@ def test_mismatched_inputs_raise_with_their_name(no_shape_checks, change, error,
         additive_read(**{"query": query, "keys": keys, "values": values, "v": v, **change})
 
 
+SHAPES = [(2, 4, 3, 5), (2, 2, 6, 5), (2, 2, 6, 4), (1, 5), (2, 1, 3, 6), (1, 4, 3, 6), (2, 1, 8)]
+"""Of query, keys, values, v, allowed, bias and diagonals."""
+
+
+@pytest.mark.parametrize("mapped", ["0000000", "2103013", "0....3.", "...1.1.", ".2..0.1"])
+def test_copies_under_vmap_are_read_at_once_and_equal_single_ones(mapped, monkeypatch):
+    dims = [None if dim == "." else min(int(dim), 2) for dim in mapped]
+    inputs = []
+    for dim, size in zip(dims, SHAPES, strict=True):
+        shape = size if dim is None else (*size[:dim], 3, *size[dim:])
+        inputs.append(torch.randn(shape).double())
+    inputs[4] = inputs[4] > -1
+
+    def total(*inputs: Tensor) -> Tensor:
+        pairs, rules = inputs[:4], inputs[4:]
+        return additive_read(*pairs, None, None, *rules)[0].square().sum()
+
+    gradients, calls = torch.func.grad(total, (0, 1, 2, 3, 5, 6)), []
+    load = additive_op._load_kernel
+    monkeypatch.setattr(additive_op, "_load_kernel", lambda device: calls.append(1) or load(device))
+    of_copies = torch.func.vmap(gradients, tuple(dims))(*inputs)
+    assert len(calls) == 2
+    for copy in range(3):
+        own = []
+        for x, dim in zip(inputs, dims, strict=True):
+            own.append(x if dim is None else x.select(dim, copy))
+        for some, alone in zip(of_copies, gradients(*own), strict=True):
+            close(some[copy], alone)
+
+
 def test_importing_the_operator_loads_no_compiler():
     program = "import sys, regard.attention.attend; print({'numba', 'triton'} & {*sys.modules})"
     output = subprocess.check_output([sys.executable, "-c", program], text=True)

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.utils import prune
 
 from regard.attention.choices import TopK
+from regard.attention.masks import Padded
 from regard.attention.scores import Additive
 from regard.data.batches import pad
 from regard.data.tokenizer import BOS, EOS
@@ -22,9 +23,12 @@ from regard.models.cores.config import RecurrentConfig, SelfAttentiveConfig, Tra
 from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
 from regard.models.readers.tokens import TokenReader, embedding_table
+from regard.models.readers.tracks import SceneTrackReader
 from regard.models.writers.classes import ClassWriter
+from regard.models.writers.tracks import SceneTrackWriter
 from regard.models.writers.writer import Writer
 from tests.models import test_grid as grid
+from tests.training import minimal
 
 pytestmark = pytest.mark.usefixtures("no_shape_checks")
 
@@ -142,6 +146,13 @@ MODELS: dict[str, Callable[[], Model]] = {
     ),
     "grid": lambda: grid.make_model("images", "transformer", "grid"),
     "sets": lambda: grid.make_model("tracks", "transformer", "sets"),
+    "proposals": lambda: minimal.model_of("transformer", "proposals"),
+    "tags": lambda: grid.make_model("tokens", "transformer", "tags"),
+    "scenes": lambda: Model(
+        reader=SceneTrackReader(4, 12),
+        core=Transformer(layers=1, width=12, heads=2, decodes=False),
+        writer=SceneTrackWriter(12, 2),
+    ),
     "class token": lambda: Model(
         reader=TokenReader(embedding_table(13, 12)),
         core=Transformer(layers=1, width=12, heads=2, decodes=False),
@@ -152,8 +163,13 @@ MODELS: dict[str, Callable[[], Model]] = {
 
 
 def example_of(name: str) -> Any:
-    if name in ("grid", "sets", "pooling"):
-        reader = "images" if name == "grid" else "tracks"
+    if name == "proposals":
+        return minimal.Rows(name).collate(0, range(minimal.ROWS))
+    if name == "scenes":
+        paths = Padded(torch.randn(3, 5, 2, 2), torch.tensor([5, 1, 2]))
+        return grid.Example(grid.READERS["tracks"].source(), paths)
+    if name in ("grid", "sets", "tags", "pooling"):
+        reader = {"grid": "images", "tags": "tokens"}.get(name, "tracks")
         return grid.make_example(reader, {"pooling": "classes"}.get(name, name))
     if name == "class token":
         return grid.Example(SOURCE, torch.tensor([0, 1, 2, 0]))
@@ -161,16 +177,13 @@ def example_of(name: str) -> Any:
     return grid.Example(None if is_language else SOURCE, TARGET)
 
 
-OWNERS: list[tuple[str, str]] = []
-"""Model and name of each module with parameters of its own, one of each class and model."""
-for _model, _make in MODELS.items():
-    _kinds: dict[type, str] = {}
-    for _name, _part in _make().named_modules():
-        if list(_part.parameters(recurse=False)) and not isinstance(_part, nn.RNNBase):
-            _kinds[type(_part)] = _name
-    OWNERS += [(_model, _name) for _name in _kinds.values()]
-    OWNERS += [(_model, "writer.output_table")] if hasattr(_make().writer, "output_table") else []
-every_owner = pytest.mark.parametrize(("model", "name"), sorted(set(OWNERS)))
+def owners(model: Model) -> dict[str, nn.Module]:
+    """Return the modules with parameters of their own, except torch's recurrent layers."""
+    found = {}
+    for name, part in model.named_modules():
+        if list(part.parameters(recurse=False)) and not isinstance(part, nn.RNNBase):
+            found[name] = part
+    return found
 
 
 @pytest.mark.parametrize(
@@ -181,21 +194,20 @@ def test_every_parameter_has_an_axis_that_fsdp_can_shard(make: Callable[[], nn.M
     assert all(parameter.dim() for parameter in make().parameters())
 
 
-@every_owner
+@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("train", [True, False])
-def test_pruned_weights_are_those_that_are_used(model, name, train) -> None:
+def test_pruned_weights_are_those_that_are_used(name, train) -> None:
     torch.manual_seed(0)
-    pruned, example = MODELS[model]().train(train), example_of(model)
-    plain, part = copy.deepcopy(pruned), pruned.get_submodule(name)
-    names = [name for name, _ in part.named_parameters(recurse=False)]
-    for weight in names:
-        mask = (torch.arange(getattr(part, weight).numel()) % 3 > 0).view_as(getattr(part, weight))
-        prune.custom_from_mask(part, weight, mask)
-    for weight in names:
-        with torch.no_grad():  # as an optimizer or a checkpoint changes it
-            original = getattr(part, f"{weight}_orig").mul_(1.5).add_(0.1)
-            masked = original * getattr(part, f"{weight}_mask")
-            getattr(plain.get_submodule(name), weight).copy_(masked)
+    pruned, example = MODELS[name]().train(train), example_of(name)
+    plain = copy.deepcopy(pruned)
+    for other, part in zip(owners(plain).values(), owners(pruned).values(), strict=True):
+        for weight in [weight for weight, _ in part.named_parameters(recurse=False)]:
+            value = getattr(part, weight)
+            mask = (torch.arange(value.numel()) % 9 > 0).view_as(value)
+            prune.custom_from_mask(part, weight, mask)
+            with torch.no_grad():  # as an optimizer or a checkpoint changes it
+                original = getattr(part, f"{weight}_orig").mul_(1.2).add_(0.02)
+                getattr(other, weight).copy_(original * mask)
     for _ in range(2):
         torch.manual_seed(1)
         loss = pruned.loss(example).total
@@ -204,13 +216,13 @@ def test_pruned_weights_are_those_that_are_used(model, name, train) -> None:
         loss.backward()
 
 
-@every_owner
-def test_hooks_of_each_module_with_parameters_are_called(model, name) -> None:
-    hooked, example = MODELS[model]().eval(), example_of(model)
-    part, calls = hooked.get_submodule(name), []
-    if isinstance(part, Writer) or name.endswith("choice.soft"):  # whose forward is not called
-        part.register_forward_pre_hook(lambda *_: calls.append(name))
-    else:
-        part.register_forward_hook(lambda *_: calls.append(name))
+@pytest.mark.parametrize("name", MODELS)
+def test_hooks_of_each_module_with_parameters_are_called(name) -> None:
+    hooked, example = MODELS[name]().eval(), example_of(name)
+    calls: set[str] = set()
+    for place, part in owners(hooked).items():
+        is_before = isinstance(part, Writer) or place.endswith("choice.soft")  # never forward
+        register = part.register_forward_pre_hook if is_before else part.register_forward_hook
+        register(lambda *_, place=place: calls.add(place))
     hooked.loss(example)
-    assert calls
+    assert owners(hooked).keys() - calls == set()

@@ -11,6 +11,7 @@ from regard.attention.choices import Choice, Soft
 from regard.attention.masks import Padded
 from regard.attention.scores import ScaledDot, Score
 from regard.data.batches import Batch
+from regard.data.elements import LabeledRegions
 from regard.layers.feedforward import FeedForward
 from regard.layers.norms import RMSNorm
 from regard.layers.positions.base import AlibiPositions, PositionalEncoding
@@ -28,6 +29,7 @@ from regard.models.readers.sound import FrameReader
 from regard.models.readers.tokens import TokenReader, embedding_table
 from regard.models.writers.classes import ClassWriter
 from regard.models.writers.numbers import NumberWriter
+from regard.models.writers.sets import SetWriter
 from regard.models.writers.tags import TagWriter
 from regard.models.writers.tokens import TokenWriter
 from regard.models.writers.tracks import TrackWriter
@@ -258,6 +260,11 @@ TARGETS = {
     "class": (lambda: ClassWriter(12, 3), torch.tensor([0, 2, 1])),
     "tags": (lambda: TagWriter(12, 3), torch.tensor([[0, 1, 2, 0], [1, 1, 0, 0], [2, 0, 1, 0]])),
     "tokens": (lambda: TokenWriter(TokenReader(embedding_table(7, 12))), SOURCE),
+    "tracks": (lambda: TrackWriter(12, 5, from_velocity=False), torch.randn(3, 5, 2)),
+    "sets": (
+        lambda: SetWriter(12, 3, axes=1, num_queries=4, blocks=1),
+        LabeledRegions(torch.tensor([[0, 2], [1, -1], [-1, -1]]), torch.rand(3, 2, 2) * 0.5 + 0.2),
+    ),
 }
 
 
@@ -266,12 +273,18 @@ TARGETS = {
 def test_a_target_of_another_size_is_refused(name):
     make, target = TARGETS[name]
     writer = make()
-    core = Transformer(width=12, heads=3, layers=1, decodes=writer.part == "decoder")
+    parts = {"decodes": writer.part != "encoder", "in_order": writer.part != "set"}
+    core = Transformer(width=12, heads=3, layers=1, **parts)
     model = Model(reader=TokenReader(embedding_table(7, 12)), core=core, writer=writer)
     assert model.loss(Batch(SOURCE, target)).total.isfinite()
     if isinstance(target, Padded):
         wrong = [Padded(IDS[:1], target.lengths[:1]), Padded(IDS, target.lengths[:1])]
         wrong.append(Padded(IDS, target.lengths + 1))
+    elif isinstance(target, LabeledRegions):
+        labels, regions = target.labels, target.regions
+        wrong = [LabeledRegions(labels[:count], regions[:count]) for count in (1, 2)]
+        pairs = [(labels[:1], regions), (labels, regions[:, :1]), (labels, regions[..., :1])]
+        wrong += [LabeledRegions(*pair) for pair in pairs]
     else:
         wrong = [target[:1], target[:2], target.mT if target.dim() > 1 else target[:, None]]
     for other in wrong:

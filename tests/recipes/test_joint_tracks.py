@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from regard.attention.masks import Padded
-from regard.data.batches import plan_by_sum
+from regard.data.batches import Batch, plan_by_sum
 from regard.data.config import TracksConfig
 from regard.data.tracks import SceneBatches, TrackWindows
 from regard.layers.positions.config import NoPositionsConfig
@@ -136,8 +136,12 @@ def test_scenes_are_batched_by_their_agents():
 
 
 @pytest.mark.usefixtures("no_shape_checks")
-def test_other_sources_are_refused():
-    model = make_model()
+def test_other_sources_and_targets_are_refused():
+    model, scenes = make_model(), make_scenes()
+    paths = Padded(torch.zeros(2, 5, PREDICTED, 2), scenes.lengths)
+    assert model.loss(Batch(scenes, paths)).total.isfinite()
+    with pytest.raises(ValueError, match="the target of SceneTrackWriter must have the shape"):
+        model.loss(Batch(scenes, paths._replace(items=paths.items[:, :1])))
     items = model.reader(make_scenes())
     with pytest.raises(ValueError, match=r"`source` must be tracks \(batch, agents, observed, 2\)"):
         SceneTrackWriter(12, 3).read(model.core, items, source=torch.zeros(2, 5))

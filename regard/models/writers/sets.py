@@ -38,7 +38,7 @@ from regard.models.writers.matching import (
     task_aligned_assignment,
 )
 from regard.models.writers.regions import RegionEmbedding, overlaps, refine_regions
-from regard.models.writers.writer import Writer
+from regard.models.writers.writer import Writer, check_target
 from regard.ops.constants import constant, tensor_of
 from regard.ops.token_loss import TokenLoss
 
@@ -228,6 +228,9 @@ class SetWriter(Writer):
         return (logits.detach(), regions.detach()) if self.training else (logits, regions)
 
     def loss(self, hidden: SetHidden, target: Any) -> TokenLoss:
+        rows, elements = hidden.predictions[0].logits.shape[0], target.labels.shape[1]
+        check_target(self, target.labels, (rows, elements))
+        check_target(self, target.regions, (rows, elements, 2 * self.axes))
         losses = [self.matched_loss(predictions, target) for predictions in hidden.predictions]
         total = sum(losses[1:], losses[0])
         if hidden.proposed is not None:

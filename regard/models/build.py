@@ -184,17 +184,21 @@ def build_detector(config: DetectorConfig, reader: Reader, *, num_classes: int, 
     """
     core = build_core(config.core, dropout=config.dropout, in_order=False)
     points = reader if isinstance(reader, PointReader) else None
-    centers: Any = reader.centers if points is None else "items"
+    proposals: dict[str, Any] = {}
+    if config.queries == "proposed":
+        proposals = {
+            "centers": reader.centers if points is None else "items",
+            "memory_dim": core.memory_dim,
+            "nms_threshold": config.nms_threshold,
+            "margin": None if points is None else points.margin,
+        }
     writer = SetWriter(
         core.width,
         num_classes,
         axes=axes,
         num_queries=config.num_queries,
         blocks=core.set_outputs,
-        centers=centers if config.queries == "proposed" else None,
-        memory_dim=core.memory_dim,
-        nms_threshold=config.nms_threshold,
-        margin=None if points is None else points.margin,
+        **proposals,
     )
     return Model(reader=reader, core=core, writer=writer)
 

@@ -152,3 +152,7 @@ class DetectorConfig:
     """Number of queries: the maximum number of elements detected in one source."""
     dropout: FractionBelowOne = 0.1
     """Dropout probability in training: embeddings, and inside the core."""
+
+    def __post_init__(self) -> None:
+        if self.queries == "learned" and self.nms_threshold != 0.5:
+            raise ValueError("nms_threshold must not be given with queries=learned")

@@ -114,7 +114,7 @@ CONFIGS |= {
     for name, change in FEATURES.items()
 }
 CONFIGS |= {
-    f"recurrent-{attention}": RecurrentConfig(**RECURRENT, attention=attention, max_positions=7)
+    f"recurrent-{attention}": RecurrentConfig(**RECURRENT, attention=attention)
     for attention in ("concat", "cosine", "location")
 }
 CONFIGS |= {

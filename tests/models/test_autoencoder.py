@@ -39,8 +39,10 @@ REGULARIZERS = [
 
 def make_autoencoder(shape: tuple[int, ...] = SHAPE, **settings: object) -> Autoencoder:
     torch.manual_seed(1)
-    hidden = 7 if settings.get("kind", "dense") == "dense" and settings.get("layers") != 1 else None
-    config = AutoencoderConfig(code_dim=5, hidden=hidden, channels=3, **settings)
+    sizes = {"channels": 3}
+    if settings.get("kind", "dense") == "dense":
+        sizes = {} if settings.get("layers") == 1 else {"hidden": 7}
+    config = AutoencoderConfig(code_dim=5, **sizes, **settings)
     return Autoencoder(config, shape).double().eval()
 
 

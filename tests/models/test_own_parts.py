@@ -19,14 +19,17 @@ from regard.layers.positions.learned import Learned
 from regard.layers.positions.rotary import Rotary
 from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.layers.read import Read
+from regard.models.autoencoders.config import AutoencoderConfig
+from regard.models.config import DetectorConfig
 from regard.models.cores.config import TransformerConfig
 from regard.models.cores.recurrent import Recurrent
+from regard.models.cores.self_attentive import SelfAttentive
 from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.models.readers.reader import Reader
 from regard.models.readers.sound import FrameReader
-from regard.models.readers.tokens import TokenReader, embedding_table
+from regard.models.readers.tokens import TokenReader, embedding_projection, embedding_table
 from regard.models.writers.classes import ClassWriter
 from regard.models.writers.numbers import NumberWriter
 from regard.models.writers.sets import SetWriter
@@ -331,6 +334,38 @@ def test_images_and_sounds_have_the_size_of_their_reader(size, patch):
     sounds = FrameReader(4000, 16, sample_rate=8000, bands=20, channels=8)
     with pytest.raises(ValueError, match=r"sounds must be \(batch, 4000\), got"):
         sounds(torch.rand(1, 100 * size[0]))
+
+
+TABLE = embedding_table(7, 4)
+PROPOSALS = {"num_queries": 3, "blocks": 1, "axes": 2}
+WITHOUT_EFFECT: dict[str, tuple[Any, dict[str, Any]]] = {
+    "attention has": (Recurrent, {"decodes": False, "attention": "dot"}),
+    "attention has no effect with encodes": (SelfAttentive, {"encodes": False, "attention": "dot"}),
+    "directions has": (Recurrent, {"encodes": False, "directions": 1}),
+    "layers has": (SelfAttentive, {"encodes": False, "layers": 3, "decoder_layers": 2}),
+    "layers has no effect": (Transformer, {"encodes": False, "layers": 3, "decoder_layers": 2}),
+    "max_positions must": (Recurrent, {"max_positions": 9}),
+    "downsampling_layers must": (
+        ImageReader,
+        {"shape": (3, 8, 8), "dim": 4, "patch": 4, "downsampling_layers": 3},
+    ),
+    "`output_projection` must": (
+        TokenWriter,
+        {"inputs": TokenReader(TABLE), "output_projection": embedding_projection(4, 4)},
+    ),
+    "`margin` must": (SetWriter, {"dim": 4, "num_classes": 2, "margin": (0.1, 0.1), **PROPOSALS}),
+    "`nms_threshold`": (SetWriter, {"dim": 4, "num_classes": 2, "nms_threshold": 0.3, **PROPOSALS}),
+    "nms_threshold must": (DetectorConfig, {"queries": "learned", "nms_threshold": 0.3}),
+    "commitment must": (AutoencoderConfig, {"commitment": 0.5}),
+    "channels must": (AutoencoderConfig, {"channels": 3}),
+}
+
+
+@pytest.mark.parametrize("message", WITHOUT_EFFECT)
+def test_settings_without_effect_are_refused(message):
+    make, options = WITHOUT_EFFECT[message]
+    with pytest.raises(ValueError, match=message):
+        make(**options)
 
 
 OTHER: dict[str, Any] = {

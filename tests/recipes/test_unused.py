@@ -15,6 +15,8 @@ CASES = [
     "images --model.core.decoder-layers 5",
     "reviews --model.core transformer --model.core.window 3",
     "language --model.core recurrent --model.core.attention none",
+    "language --model.core recurrent --model.core.directions 1",
+    "reviews --model.regression-loss absolute",
     "boxes --train.label-smoothing 0.3",
 ]
 

@@ -100,6 +100,11 @@ class AutoencoderConfig:
             _check(self.output_activation, "output_activation", kind, "identity")
             _check(self.cost, "cost", kind, "squared")
             _check(self.regularizer.name, "regularizer", kind, "none")
+        else:
+            for name in ("codebook_size", "downsampling_layers", "commitment"):
+                _check(getattr(self, name), name, kind, getattr(AutoencoderConfig, name))
+        if self.kind == "dense":
+            _check(self.channels, "channels", kind, 32)
         if self.kind != "dense":
             _check(self.layers, "layers", f"{kind}, whose layers are fixed", 2)
             _check(self.hidden, "hidden", kind, None)

@@ -230,6 +230,8 @@ class StatesConfig(ChoiceConfig):
             )
         if attention == "none" and self.value_map is not None:
             raise ValueError("value_map must not be given with attention=none")
+        if attention != "location" and self.max_positions != 1024:
+            raise ValueError(f"max_positions must not be given with attention={attention}")
 
     @property
     def encoder_size(self) -> int:

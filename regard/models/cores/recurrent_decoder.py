@@ -121,16 +121,14 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
         width, hidden, source = config.width, config.hidden, config.encoder_size
         if score is not None and config.attention == "none":
             raise ValueError("`score` must be None with attention='none'")
-        options = {
-            "score": score,
-            "value_map": config.value_map,
-            "encoder_hidden": config.encoder_hidden,
-        }
-        for name, value in options.items():
-            if value is not None and not (encodes and decodes):
-                raise ValueError(f"`{name}` must be None without an encoder or a decoder")
-        if not decodes:
-            check_unused(config, ("decoder_layers",), "decodes=False")
+        if not (encodes and decodes):
+            if score is not None:
+                raise ValueError("`score` must be None without an encoder or a decoder")
+            unused = ["value_map", "encoder_hidden"]
+            unused += [] if config.attention == "none" else ["attention"]
+            unused += ["decoder_layers"] if encodes else ["directions"]
+            unused += [] if encodes or config.decoder_layers is None else ["layers"]
+            check_unused(config, unused, "decodes=False" if encodes else "encodes=False")
         check_reads(config, encodes=encodes, decodes=decodes)
         super().__init__(
             width, memory_dim=source, encodes=encodes, decodes=decodes, in_order=in_order

@@ -145,6 +145,9 @@ class Transformer(Core):
             raise ValueError("norm must be None with norm_order='none', which has no norms")
         unused = {
             "encodes=False": () if encodes else ("inducing_points",),
+            "decoder_layers and encodes=False": (
+                () if encodes or config.decoder_layers is None else ("layers",)
+            ),
             "decodes=False": () if decodes else ("decoder_layers", "window"),
             "in_order=False": () if in_order else ("window",),
             "`score`": () if own["score"] is None else ("score_hidden", "soft_cap"),

@@ -22,9 +22,10 @@ class ImageReader(Reader):
 
     Pixels are in [0, 1].
     patch:    side of a patch; None for the stem.
-    downsampling_layers: number of halvings of the stem; an item covers 2^downsampling_layers pixels
-    a side.
-    Raises:   ValueError if the sides of the image are not multiples of `patch`.
+    downsampling_layers: number of halvings of the stem, 2 if not given; an item covers
+    2^downsampling_layers pixels a side.
+    Raises:   ValueError if the sides of the image are not multiples of `patch`, or for
+              downsampling_layers with it.
     """
 
     def __init__(
@@ -33,16 +34,19 @@ class ImageReader(Reader):
         dim: int,
         *,
         patch: int | None = None,
-        downsampling_layers: int = 2,
+        downsampling_layers: int | None = None,
         dropout: float = 0.0,
     ):
         super().__init__()
         self.dim, self.shape = dim, tuple(shape)
         channels, height, width = shape
         if patch is None:
-            side = 2**downsampling_layers
-            self.stem: nn.Module = Stem(channels, dim, downsampling_layers=downsampling_layers)
+            halvings = 2 if downsampling_layers is None else downsampling_layers
+            side = 2**halvings
+            self.stem: nn.Module = Stem(channels, dim, downsampling_layers=halvings)
         else:
+            if downsampling_layers is not None:
+                raise ValueError("downsampling_layers must be None with patch")
             side = patch
             if height % patch or width % patch:
                 raise ValueError(

@@ -109,6 +109,9 @@ class SetWriter(Writer):
         margin: Sequence[float] | None = None,
     ):
         super().__init__()
+        if centers is None and (memory_dim, nms_threshold, margin) != (None, 0.5, None):
+            options = "`memory_dim`, `nms_threshold` and `margin`"
+            raise ValueError(f"{options} must be left out without `centers`, for learned queries")
         self.dim, self.set_outputs = dim, blocks
         self.num_queries, self.num_classes = num_queries, num_classes
         self.nms_threshold, self.axes = nms_threshold, axes

@@ -51,6 +51,8 @@ class TokenWriter(Writer):
         label_smoothing: float = 0.0,
     ):
         super().__init__()
+        if output_table is None and output_projection is not None:
+            raise ValueError("`output_projection` must be None without an `output_table`")
         self.dim = inputs.dim
         self.inputs = inputs
         self.output_table = inputs.table if output_table is None else output_table

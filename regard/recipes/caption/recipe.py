@@ -110,7 +110,7 @@ class CaptionRecipe(DecoderRecipe[CaptionRunConfig], FileRecipe[CaptionRunConfig
             (3, data.height, data.width),
             config.core.width,
             patch=self.config.patch,
-            downsampling_layers=self.config.stem_layers,
+            downsampling_layers=None if self.config.patch else self.config.stem_layers,
             dropout=config.dropout,
         )
         return build_captioner(

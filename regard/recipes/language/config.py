@@ -6,7 +6,7 @@ from regard.data.config import TextConfig, TokenizerConfig
 from regard.decode.config import SampleConfig
 from regard.models.config import LanguageModelConfig
 from regard.recipes.base.config import COSINE, check_positions
-from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_SMOOTHING, Entry
+from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_ENCODER, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Length
 from regard.training.config import TrainConfig
@@ -42,6 +42,6 @@ ENTRY = Entry(
     summary="causal language model (GPT, or recurrent) of your own text; of dates if not given",
     config=LanguageRunConfig,
     answers=("sample",),
-    unused=(*BATCHES_BY_COUNT, *NO_SMOOTHING, "model.core.attention"),
+    unused=(*BATCHES_BY_COUNT, *NO_SMOOTHING, *NO_ENCODER),
     recipe="regard.recipes.language.recipe:LanguageRecipe",
 )

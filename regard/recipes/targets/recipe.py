@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from regard.errors import UserError
 from regard.layers.pool import ClassToken
 from regard.look.maps import SampleMaps
 from regard.look.measures import MAX_SCORES, contribution_maps
@@ -49,6 +50,12 @@ class TargetRecipe(Recipe[ConfigT]):
     def kind(self) -> type[Target]:
         kinds = {"class": ClassTarget, "labels": LabelsTarget, "number": NumberTarget}
         return kinds[self.settings.data.target]
+
+    def check(self) -> None:
+        target, loss = self.settings.data.target, self.settings.model.regression_loss
+        if target != "number" and loss != "squared":
+            raise UserError(f"--model.regression-loss has no effect in runs of target {target}")
+        super().check()
 
     def open(self, folder: Path) -> None:
         self.target = self.kind.load(folder, self.settings.data)

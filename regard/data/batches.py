@@ -249,11 +249,11 @@ def pad(
 
 def pad_arrays(arrays: Sequence[NDArray[Any]]) -> Padded:
     """Pad arrays (items, ...) with 0 to one tensor (rows, longest, ...) of float32."""
-    lengths = torch.tensor([len(array) for array in arrays])
-    items = torch.zeros(len(arrays), int(lengths.max()), *arrays[0].shape[1:])
+    lengths = np.array([len(array) for array in arrays], np.int64)
+    items = np.zeros((len(arrays), int(lengths.max()), *arrays[0].shape[1:]), np.float32)
     for row, array in enumerate(arrays):
-        items[row, : len(array)] = torch.from_numpy(array)
-    return Padded(items, lengths)
+        items[row, : len(array)] = array
+    return Padded(torch.from_numpy(items), torch.from_numpy(lengths))
 
 
 def _move(part: Any, device: torch.device | str) -> Any:

@@ -12,6 +12,7 @@ from regard.data.batches import (
     TokenBatches,
     count_target_tokens,
     pad,
+    pad_arrays,
     plan_batches,
 )
 from regard.data.tokenizer import BOS, EOS, PAD
@@ -164,3 +165,14 @@ def test_pad_appends_zeros():
     assert items.tolist() == [[7, 8, 9], [0, 0, 0], [5, 0, 0]]
     assert lengths.tolist() == [3, 0, 1]
     assert pad([]).items.shape == (0, 0)
+
+
+def test_arrays_are_padded_on_the_cpu_in_single_precision():
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"):
+            items, lengths = pad_arrays([np.ones((2, 1)), np.full((1, 1), 3.0)])
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert (items.dtype, lengths.tolist()) == (torch.float32, [2, 1])
+    assert items.tolist() == [[[1], [1]], [[3], [0]]]

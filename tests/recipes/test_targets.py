@@ -256,6 +256,7 @@ def test_numbers_of_images_are_learned_in_their_own_units(number_folder, capsys)
         ("pictures/test0.png", "line 3: expected 2 cells"),
         ("pictures/none.png,1", "line 3.*none.png"),
         ("pictures/test0.png,1", "line 3.*expected 2 numbers.*got '1'"),
+        ('pictures/test0.png,"nan,1"', "line 3: expected a number, got 'nan'[.]?$"),
     ],
 )
 def test_bad_lines_of_a_list_are_named_or_left_out(number_folder, line, message):

@@ -112,7 +112,8 @@ def parse_rows(raw: RawTargets, parse: Callable[[str], Any]) -> tuple[list[int],
             keep.append(i)
         except ValueError as error:
             if raw.on_bad == "error":
-                raise UserError(f"{raw.where(i)}: {error}, got {excerpt(text)}") from error
+                got = "" if isinstance(error, UserError) else f", got {excerpt(text)}"
+                raise UserError(f"{raw.where(i)}: {error}{got}") from error
     if not keep:
         raise UserError(f"{raw.origin}: no {raw.nouns[1]} has a {raw.nouns[0]} that can be used")
     return keep, rows

@@ -341,7 +341,6 @@ PROPOSALS = {"num_queries": 3, "blocks": 1, "axes": 2}
 WITHOUT_EFFECT: dict[str, tuple[Any, dict[str, Any]]] = {
     "attention has": (Recurrent, {"decodes": False, "attention": "dot"}),
     "attention has no effect with encodes": (SelfAttentive, {"encodes": False, "attention": "dot"}),
-    "directions has": (Recurrent, {"encodes": False, "directions": 1}),
     "layers has": (SelfAttentive, {"encodes": False, "layers": 3, "decoder_layers": 2}),
     "layers has no effect": (Transformer, {"encodes": False, "layers": 3, "decoder_layers": 2}),
     "max_positions must": (Recurrent, {"max_positions": 9}),

@@ -15,7 +15,7 @@ CASES = [
     "images --model.core.decoder-layers 5",
     "reviews --model.core transformer --model.core.window 3",
     "language --model.core recurrent --model.core.attention none",
-    "language --model.core recurrent --model.core.directions 1",
+    "language --model.core transformer --model.core.inducing-points 3",
     "reviews --model.regression-loss absolute",
     "boxes --train.label-smoothing 0.3",
 ]

@@ -126,7 +126,7 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
                 raise ValueError("`score` must be None without an encoder or a decoder")
             unused = ["value_map", "encoder_hidden"]
             unused += [] if config.attention == "none" else ["attention"]
-            unused += ["decoder_layers"] if encodes else ["directions"]
+            unused += ["decoder_layers"] if encodes else []
             unused += [] if encodes or config.decoder_layers is None else ["layers"]
             check_unused(config, unused, "decodes=False" if encodes else "encodes=False")
         check_reads(config, encodes=encodes, decodes=decodes)

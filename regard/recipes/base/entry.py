@@ -11,7 +11,7 @@ from regard.settings.tree import apply_changes, settings_by_path, to_plain
 
 NO_DECODER = ("model.core.decoder_layers", "model.core.window", "model.core.attention")
 """Settings of cores that models without a decoder do not use."""
-NO_ENCODER = ("model.core.inducing_points", "model.core.attention", "model.core.directions")
+NO_ENCODER = ("model.core.inducing_points", "model.core.attention")
 """Settings of cores that models without an encoder do not use."""
 BATCHES_BY_COUNT = ("train.batch_tokens",)
 """Settings of training that recipes with batches of a number of examples do not use."""

@@ -41,6 +41,17 @@ def test_predict_answers_in_order_independently_of_other_inputs(
     assert trained_run.predict([]) == []
 
 
+@pytest.mark.parametrize(
+    ("reference", "shown"),
+    [([2, 0], "2 0"), ({"a": "x", "b": 1.5}, "x, 1.5"), ([{"a": 1}], "{'a': 1}"), (3, "3")],
+)
+def test_references_of_any_form_are_shown_in_samples(trained_run, reference, shown) -> None:
+    dataset = trained_run.recipe.load("test")
+    other = dataclasses.replace(dataset, references=[reference] * len(dataset))
+    samples = trained_run._samples(trained_run.recipe, other)
+    assert {sample["reference"] for sample in samples} == {shown}
+
+
 def test_model_in_training_mode_is_set_to_eval_mode_with_a_warning(finished_run: Path) -> None:
     texts, run = ["bob"], load(finished_run, engine="torch")
     expected = run.predict(texts)

@@ -362,10 +362,14 @@ class TrainedRun:
             output = ", ".join(line.replace("\t", " ") for line in answer.lines)
             reference = dataset.references[i]
             if isinstance(reference, Mapping):
-                reference = ", ".join(f"{value:.5g}" for value in reference.values())
+                values = reference.values()
+                shown = [f"{one:.5g}" if isinstance(one, float) else str(one) for one in values]
+                reference = ", ".join(shown)
             elif isinstance(reference, list):
-                labels = [one["label"] if isinstance(one, Mapping) else one for one in reference]
-                reference = " ".join(labels)
+                labels = [
+                    one.get("label", one) if isinstance(one, Mapping) else one for one in reference
+                ]
+                reference = " ".join(map(str, labels))
             samples.append({"source": source, "output": output, "reference": str(reference)})
         return samples
 

@@ -283,8 +283,7 @@ def _check_tensors(query: Tensor, keys: Tensor, values: Tensor) -> None:
     ):
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
-        if tensor.is_nested or tensor.layout != torch.strided:
-            check_strided(name, tensor)
+        check_strided(name, tensor)
         if tensor.dim() < 2:
             raise ValueError(f"{name} must be (..., {axes}), got shape {tuple(tensor.shape)}")
         if not tensor.is_floating_point():

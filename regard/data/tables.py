@@ -91,7 +91,7 @@ def read_table(
         rows = select_fields(path, enumerate(records, start=1), names, optional, bad_rows)
         return Table(path, names, rows)
     if kind == "csv":
-        rows = read_csv(path, bad_rows, blank_rows=blank_rows)
+        rows = (line for line in read_csv(path, bad_rows) if line[1] or blank_rows)
     else:
         rows = ((number, text.split("\t")) for number, text in read_texts(path, bad_rows))
     is_named = any(isinstance(column, str) for column in columns)
@@ -202,14 +202,10 @@ def read_texts(
 
 
 def read_csv(
-    path: str | Path,
-    bad_rows: BadRows | None = None,
-    content: bytes | None = None,
-    *,
-    blank_rows: bool = False,
+    path: str | Path, bad_rows: BadRows | None = None, content: bytes | None = None
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of the first line and the cells of each row of a CSV, as `read_lines`.
-    Without `bad_rows`, a row that is not UTF-8 is an error."""
+    """Yield the number of the first line and the cells of each row of a CSV, none for a blank line,
+    as `read_lines`. Without `bad_rows`, a row that is not UTF-8 is an error."""
     lines = (line.decode("utf-8", "surrogateescape") for line in read_lines(path, content))
     reader = csv.reader((line + "\n" for line in lines), strict=True)
     while True:
@@ -223,8 +219,7 @@ def read_csv(
             raise UserError(f"{where}: not a row of CSV: {error}.") from None
         with nullcontext() if bad_rows is None else bad_rows.catch():
             decode_line("".join(row).encode("utf-8", "surrogateescape"), where)
-            if row or blank_rows:
-                yield number, row
+            yield number, row
 
 
 def check_encoding(start: bytes, path: str | Path) -> None:

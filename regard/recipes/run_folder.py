@@ -176,10 +176,8 @@ def open_run_folder(
     Raises:  UserError if the folder holds another run with a checkpoint, naming the differences, or
              files of something else, or if another process trains in it.
     """
-    try:
-        os.fsencode(folder).decode("utf-8")
-    except UnicodeDecodeError:
-        raise UserError(f"{folder}: must be UTF-8, as safetensors requires of names.") from None
+    if "\ufffd" in os.fsencode(folder).decode("utf-8", "replace"):
+        raise UserError(f"{folder}: must be UTF-8, as safetensors requires of names.")
     created = [path for path in (folder, *folder.parents) if not path.exists()]
     with lock_folder(folder):
         try:

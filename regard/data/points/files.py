@@ -56,7 +56,7 @@ def _parse_npz(content: bytes, name: str, columns: Sequence[str]) -> NDArray[np.
 
 
 def _parse_table(content: bytes, name: str, columns: Sequence[str]) -> NDArray[np.float64]:
-    reader = read_csv(name, content=content)
+    reader = (row for row in read_csv(name, content=content) if row[1])
     header = [cell.strip() for cell in next(reader, (0, []))[1]]
     if not set(columns) <= set(header):
         expected = f"a cloud (.npz, .ply, .pcd), or a CSV with a header of {','.join(columns)}"

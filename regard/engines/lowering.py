@@ -83,6 +83,7 @@ class UnsupportedModelError(ValueError):
     """Error for a model without a form; the message is a clause that begins with "it" or "its"."""
 
 
+@torch.no_grad()  # torch may deadlock if threads compute gradients of shared parameters
 def lower(model: Any) -> forms.TextForm:
     """Return the form of an encoder-decoder or language model for text, with copies of its weights.
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from regard.data.tokenizer import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig, SampleConfig
@@ -71,7 +73,21 @@ def test_threads_share_an_engine(name, workers, make) -> None:
     assert results == [[answer] * REPEATS for answer in expected]
 
 
-@pytest.mark.slow  # hung once in a full run, in operations of torch; the cause is not known
+class NoGradients(TorchFunctionMode):
+    """Refuses operations on parameters in whose graph they would be."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None) -> Any:
+        assert not (torch.is_grad_enabled() and any(isinstance(x, nn.Parameter) for x in args))
+        return function(*args, **(kwargs or {}))
+
+
+def test_an_engine_is_made_without_gradients() -> None:
+    """In graphs of a parameter in several threads, torch 2.13 may deadlock: p[0], p.isfinite()."""
+    model = encoder_decoder()
+    with NoGradients():
+        prepare("compiled", model)
+
+
 def test_threads_compile_at_once() -> None:
     """Each thread makes the first engine of the process and uses it."""
     model = encoder_decoder()

@@ -10,6 +10,7 @@ The query has all leading axes of the read. Keys, values, masks and biases may h
 size 1 are inserted before their last two, so they broadcast over the leading axes that they lack.
 """
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, no_type_check
 
@@ -148,16 +149,11 @@ def to_integers(name: str, numbers: Tensor | Sequence | int, *, meaning: str) ->
     return numbers.to(torch.int64, copy=True)
 
 
-def check_integer(name: str, value: int, least: int) -> None:
-    """Raise TypeError unless `value` is an integer, ValueError if it is below `least`."""
+def check_integer(name: str, value: int, least: int, most: float = math.inf) -> None:
+    """Raise TypeError unless `value` is an integer, ValueError unless it is within the range."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
-
-
-def check_seed(seed: int) -> None:
-    """Raise TypeError or ValueError unless 0 <= seed < 2^32: torch takes others modulo that."""
-    check_integer("seed", seed, 0)
-    if seed >= 2**32:
-        raise ValueError(f"seed must be below 2^32, got {seed}")
+    if value > most:
+        raise ValueError(f"{name} must be at most {most}, got {value}")

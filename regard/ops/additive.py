@@ -286,24 +286,22 @@ _OF_MEMORY = (1, 2, 9)
 """Indices of keys, values and exps, which may have fewer heads than the query."""
 
 
+def _copies(x: Tensor, dim: int | None) -> Tensor:
+    """Return the copies on the first axis; one, if all share it."""
+    return x.movedim(dim, 0) if isinstance(dim, int) else x[None]
+
+
 def _fold(info, dims: Sequence, inputs: Sequence, axes: Sequence[int]) -> list[Tensor | None]:
     """Return the inputs with the heads of all copies, copy by copy, where they have heads."""
-    heads = _own(inputs[0], dims[0]).shape[1]
-    folded: list[Tensor | None] = []
+    heads, folded = _copies(inputs[0], dims[0]).shape[2], []
     for index, (x, dim, axis) in enumerate(zip(inputs, dims, axes, strict=True)):
-        if x is None:
-            folded.append(None)
-            continue
-        copies = x.movedim(dim, 0) if isinstance(dim, int) else x[None]
-        shape = [info.batch_size, *copies.shape[1:]]
-        shape[axis + 1] = -1 if index in _OF_MEMORY else heads
-        folded.append(copies.expand(shape).movedim(0, axis).flatten(axis, axis + 1))
+        copies = None if x is None else _copies(x, dim)
+        if copies is not None:
+            shape = [info.batch_size, *copies.shape[1:]]
+            shape[axis + 1] = -1 if index in _OF_MEMORY else heads
+            copies = copies.expand(shape).movedim(0, axis).flatten(axis, axis + 1)
+        folded.append(copies)
     return folded
-
-
-def _own(x: Tensor, dim: int | None) -> Tensor:
-    """Return the first copy."""
-    return x.select(dim, 0) if isinstance(dim, int) else x
 
 
 def _read_copies(info, dims: Sequence, *inputs: Tensor | None) -> tuple[tuple, tuple]:
@@ -312,20 +310,16 @@ def _read_copies(info, dims: Sequence, *inputs: Tensor | None) -> tuple[tuple, t
 
 
 def _backward_copies(info, dims: Sequence, *inputs: Any) -> tuple[tuple, tuple]:
-    (grad, *tensors), needs = inputs[:-1], inputs[-1]
+    count, (grad, *tensors, needs) = info.batch_size, inputs
     folded = _fold(info, (*dims[1:13], dims[0]), (*tensors, grad), (*_HEAD_AXES, 1, 1, 1))
     results = torch.ops.regard.additive_read_backward(folded[-1], *folded[:-1], needs)
-    gradients = list(results)
-    of_copies: list[int | None] = [None] * len(results)
+    gradients = [result.new_empty(count, 0) for result in results]  # of what needs none
     for number, index in enumerate(_DIFFERENTIABLE):
-        if not needs[number]:
-            continue
-        axis = _HEAD_AXES[index]
-        gradients[number] = results[number].unflatten(axis, (info.batch_size, -1))
-        of_copies[number] = axis
-        if _own(tensors[index], dims[1 + index]).shape[axis] == 1:  # shared by the heads
-            gradients[number] = gradients[number].sum(axis + 1, keepdim=True)
-    return tuple(gradients), tuple(of_copies)
+        if needs[number]:
+            axis, size = _HEAD_AXES[index], _copies(tensors[index], dims[1 + index]).shape[1:]
+            gradient = results[number].unflatten(axis, (count, -1)).movedim(axis, 0)
+            gradients[number] = gradient.sum_to_size(count, *size)  # heads may share one
+    return tuple(gradients), (0,) * len(results)
 
 
 torch.library.register_vmap(_READ, _read_copies)

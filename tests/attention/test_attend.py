@@ -277,16 +277,16 @@ def _refused() -> dict[str, dict]:
             "memory": (keys.expand(1, 2, 4, 5), values.expand(1, 2, 4, 2)),
             "score": Scores(..., slice(1)),
         },
-        r"vectors of Scores.map_keys must be \(4, dim\), got \(1, 5\)": {
+        r"vectors of Scores.map_keys must be \(4, 5\), got \(1, 5\)": {
             "memory": pair,
             "score": Scores(slice(1), part="map_keys"),
         },
-        r"vectors of Scores.map_query must be \(2, 3, dim\), got \(1, 3, 5\)": {
+        r"vectors of Scores.map_query must be \(2, 3, 5\), got \(1, 3, 5\)": {
             "query": query.expand(2, 3, 5),
             "memory": Memory(keys, values),
             "score": Scores(slice(1), part="map_query"),
         },
-        r"vectors of Scores.map_keys must be \(2, 4, dim\), got \(1, 4, 5\)": {
+        r"vectors of Scores.map_keys must be \(2, 4, 5\), got \(1, 4, 5\)": {
             "query": query.expand(2, 3, 5),
             "memory": Memory(keys.expand(2, 4, 5), values.expand(2, 4, 2)),
             "score": Scores(slice(1), part="map_keys"),

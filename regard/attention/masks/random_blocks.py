@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from regard.attention.axes import Rule, check_integer, check_seed
+from regard.attention.axes import Rule, check_integer
 from regard.attention.masks.base import Mask, PositionMask
 from regard.attention.positions import Positions
 
@@ -74,7 +74,7 @@ def random_blocks(block: int, per_query: int, *, seed: int, length: int | None =
     check_integer("block", block, 1)
     check_integer("per_query", per_query, 1)
     check_integer("length", 1 if length is None else length, 1)
-    check_seed(seed)
+    check_integer("seed", seed, 0, _WORD)
     return RandomBlocks(block, per_query, seed=seed, length=length)
 
 

@@ -175,16 +175,12 @@ class LinearMaps(Score):
 def map_all(score: Score, name: Literal["map_query", "map_keys"], vectors: Tensor) -> Tensor:
     """Return queries or keys mapped by a score. Raises: ValueError if it drops some."""
     mapped = getattr(score, name)(vectors)
-    given, own = vectors.shape[-2::-1], mapped.shape[-2::-1]  # from the last axis before `dim`
-    fits = len(own) >= len(given) and own[0] == given[0]
-    for size, whole in zip(own, given, strict=False):
-        # Heads may share vectors. torch.compile does not trace `in` for sizes that vary.
-        if whole != 1 and size != whole:  # noqa: PLR1714
-            fits = False
-    if not fits:
-        shape = ", ".join((*map(str, vectors.shape[:-1]), "dim"))
-        place = f"{type(score).__name__}.{name}"
-        raise ValueError(f"vectors of {place} must be ({shape}), got {tuple(mapped.shape)}")
+    if mapped is not vectors:
+        leading = torch.broadcast_shapes(vectors.shape[:-2], mapped.shape[:-2])  # heads share some
+        shape = (*leading, vectors.shape[-2], mapped.shape[-1])
+        if mapped.shape != shape:
+            place = f"{type(score).__name__}.{name}"
+            raise ValueError(f"vectors of {place} must be {shape}, got {tuple(mapped.shape)}")
     return mapped
 
 

@@ -19,14 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.axes import (
-    MappedQueries,
-    Queries,
-    check_integer,
-    check_seed,
-    is_inspectable,
-    widen,
-)
+from regard.attention.axes import MappedQueries, Queries, check_integer, is_inspectable, widen
 from regard.attention.scores.base import Form, InnerProduct, Score
 
 
@@ -117,7 +110,7 @@ class RandomFeatures(Features):
         super().__init__()
         check_integer("dim", dim, 1)
         check_integer("num_features", num_features, 1)
-        check_seed(seed)
+        check_integer("seed", seed, 0, 2**32 - 1)  # torch takes others modulo 2^32
         self.register_buffer("directions", _orthogonal(dim, num_features, seed))
 
     def map_query(self, query: Queries) -> MappedQueries:

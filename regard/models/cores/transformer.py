@@ -143,11 +143,10 @@ class Transformer(Core):
             raise ValueError(f"`choice` must be None with options of a choice, {changed}")
         if config.norm_order == "none" and own["norm"] is not None:
             raise ValueError("norm must be None with norm_order='none', which has no norms")
+        is_own = config.decoder_layers is not None
         unused = {
             "encodes=False": () if encodes else ("inducing_points",),
-            "decoder_layers and encodes=False": (
-                () if encodes or config.decoder_layers is None else ("layers",)
-            ),
+            "decoder_layers and encodes=False": ("layers",) if is_own and not encodes else (),
             "decodes=False": () if decodes else ("decoder_layers", "window"),
             "in_order=False": () if in_order else ("window",),
             "`score`": () if own["score"] is None else ("score_hidden", "soft_cap"),

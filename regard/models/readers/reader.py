@@ -39,12 +39,10 @@ def check_padded(name: str, source: Any, shape: Shape = ("batch", "time")) -> No
         kind = type(source).__name__
         raise TypeError(f"`{name}` must be regard.Padded(items, lengths), got {kind}")
     sizes, lengths = source.items.shape, source.lengths.shape
-    fits = len(sizes) == len(shape) and lengths == sizes[:1]
-    for size, expected in zip(sizes, shape, strict=False):
-        fits = fits and (isinstance(expected, str) or size == expected)
-    if not fits:
-        axes = ", ".join(map(str, shape))
-        given = f"{tuple(sizes)} and {tuple(lengths)}"
+    pairs = zip(shape, sizes, strict=False)
+    fits = all(isinstance(own, str) or own == given for own, given in pairs)
+    if not fits or len(sizes) != len(shape) or lengths != sizes[:1]:
+        axes, given = ", ".join(map(str, shape)), f"{tuple(sizes)} and {tuple(lengths)}"
         raise ValueError(f"`{name}` must have items ({axes}) and lengths (batch), got {given}")
     check_lengths(f"`{name}`", source)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.cli.notices import print_notice
-from regard.data.tables import check_encoding
+from regard.data.tables import skip_mark
 from regard.errors import UserError
 from regard.recipes.base.inputs import TABLES, Input
 from regard.system.files import check_file, list_files, open_unpacked
@@ -107,10 +107,9 @@ def _to_inputs(blocks: Iterable[list[bytes]], file: str, trained: Any) -> Iterat
         block = []
         for line in lines:
             number += 1
-            if number == 1:
-                check_encoding(line, origin)
+            content = skip_mark(line, origin) if number == 1 else line
             try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\r")
+                text = content.decode("utf-8").removesuffix("\r")
             except UnicodeDecodeError:
                 block.append(Input("", file, number, f"{origin}, line {number}: not UTF-8"))
                 continue

@@ -32,8 +32,6 @@ FORMATS: dict[str, TableFormat] = {
 }
 FILE_COLUMNS = ("file", "image", "filename")
 _MISSING = -1
-_MARK = b"\xef\xbb\xbf"
-"""Byte order mark."""
 csv.field_size_limit(2**31 - 1)  # of this process; Python's default is 131,072 characters
 MAX_SHOWN = 60
 """Number of characters of a cell that a message shows."""
@@ -104,8 +102,7 @@ def read_table(
             raise UserError(f"{path}: cells must be separated by commas, not ';', got {shown}.")
         names = _find_columns(path, header_row, columns, by_position=by_position)
         indices = [header_row.index(name) for name in names]
-        for name in optional:
-            indices.append(header_row.index(name) if name in header_row else _MISSING)
+        indices += [header_row.index(x) if x in header_row else _MISSING for x in optional]
     else:
         if by_position:
             columns = range(1, len(columns) + 1)
@@ -183,12 +180,9 @@ def read_lines(path: str | Path, content: bytes | None = None) -> Iterator[bytes
     r"""Yield the lines of a file, or of its content, without line ends and a byte order mark; split
     at "\n" only."""
     with open_unpacked(Path(path)) if content is None else io.BytesIO(content) as file:
-        mark = _MARK
-        for line in file:
-            if mark:
-                check_encoding(line, path)
-            yield line.removeprefix(mark).removesuffix(b"\n").removesuffix(b"\r")
-            mark = b""
+        for index, line in enumerate(file):
+            whole = skip_mark(line, path) if index == 0 else line
+            yield whole.removesuffix(b"\n").removesuffix(b"\r")
 
 
 def read_texts(
@@ -222,10 +216,12 @@ def read_csv(
             yield number, row
 
 
-def check_encoding(start: bytes, path: str | Path) -> None:
-    """Raise UserError if a file begins as UTF-16, with a byte order mark or without."""
+def skip_mark(start: bytes, path: str | Path) -> bytes:
+    """Return the beginning of a text file without a byte order mark. Raises UserError for UTF-16,
+    with a mark or without."""
     if start.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in start[:2]:
         raise UserError(f"{path}: is UTF-16, expected UTF-8.")
+    return start.removeprefix(b"\xef\xbb\xbf")
 
 
 def decode_line(line: bytes, where: str) -> str:
@@ -349,8 +345,7 @@ def _get_field(record: Any, name: str) -> Any:
 def _read_json(path: Path, bad_rows: BadRows) -> Iterator[tuple[int, Any]]:
     """Yield the values of a file, a line each, or in an array."""
     if suffix_of(path) == ".json":
-        content = read_bytes(path).removeprefix(_MARK).lstrip()
-        check_encoding(content, path)
+        content = skip_mark(read_bytes(path), path).lstrip()
         if content.startswith(b"["):
             yield from enumerate(_parse(decode_line(content, str(path)), str(path)), start=1)
             return

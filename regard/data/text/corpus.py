@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 
-from regard.data.tables import check_encoding
+from regard.data.tables import skip_mark
 from regard.errors import UserError
 from regard.system.files import read_blocks
 from regard.system.progress import track
@@ -106,13 +106,11 @@ def split_blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 def _decode(pieces: Iterable[bytes], origin: str) -> Iterator[str]:
     """Yield a text in blocks, without a byte order mark."""
-    number, mark = 1, b"\xef\xbb\xbf"
-    for block in split_blocks(pieces):
-        if mark:
-            check_encoding(block, origin)
+    number = 1
+    for index, block in enumerate(split_blocks(pieces)):
         try:
-            yield block.removeprefix(mark).decode("utf-8")
+            yield (skip_mark(block, origin) if index == 0 else block).decode("utf-8")
         except UnicodeDecodeError as error:
             line = number + block.count(b"\n", 0, error.start)
             raise UserError(f"{origin}, line {line}: not UTF-8: {error}"[:300]) from None
-        number, mark = number + block.count(b"\n"), b""
+        number += block.count(b"\n")

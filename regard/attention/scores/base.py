@@ -175,8 +175,8 @@ class LinearMaps(Score):
 def map_all(score: Score, name: Literal["map_query", "map_keys"], vectors: Tensor) -> Tensor:
     """Return queries or keys mapped by a score. Raises: ValueError if it drops some."""
     mapped = getattr(score, name)(vectors)
-    if mapped is not vectors:
-        leading = torch.broadcast_shapes(vectors.shape[:-2], mapped.shape[:-2])  # heads share some
+    if mapped.shape[:-1] != vectors.shape[:-1]:  # of vectors that heads share
+        leading = torch.broadcast_shapes(vectors.shape[:-2], mapped.shape[:-2])
         shape = (*leading, vectors.shape[-2], mapped.shape[-1])
         if mapped.shape != shape:
             place = f"{type(score).__name__}.{name}"

@@ -28,7 +28,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3 python;
 	$$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$python && break; done)
 
-.PHONY: help install install-test install-browser demo test test-viewer test-next report campaigns viewer gallery format clean
+.PHONY: help install install-test install-browser demo test check compile-reads compile-models test-viewer test-next report campaigns viewer gallery format clean
 .DELETE_ON_ERROR:
 
 help:
@@ -73,13 +73,19 @@ demo: install
 	$(BIN)/regard look $(DEMO) "Tuesday, 12th of May 1998" "3 maart 2019" --out $(DEMO)/looks/look.html
 	@echo "Where it looked: $(DEMO)/looks/attention.png, and as a page to explore $(DEMO)/looks/look.html"
 
-test: install-test install-browser test-viewer
+# Checks and compilation run side by side: each uses one core.
+test: install-test install-browser
+	@$(MAKE) --no-print-directory --jobs 3 --output-sync check compile-reads compile-models
+	$(TESTING) $(BIN)/python -m pytest $(SIDE_BY_SIDE) -r s
+
+check: test-viewer
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyrefly check
 	$(BIN)/lint-imports --no-cache --no-logo
-	$(TESTING) $(BIN)/python -m tests.warm_up
-	$(TESTING) $(BIN)/python -m pytest $(SIDE_BY_SIDE) -r s
+
+compile-reads compile-models: install-test
+	$(TESTING) $(BIN)/python -m tests.warm_up $(@:compile-%=%)
 
 # Without npm the built page is tested all the same, by the tests in a browser.
 test-viewer:

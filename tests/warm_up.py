@@ -1,10 +1,12 @@
 """Compile the loops that most tests need, once, before the processes of `make test` start.
 
-    python -m tests.warm_up
+    python -m tests.warm_up reads|models
 
 Without it each process meets loops that are not compiled yet, and waits for the one that compiles
 them. Loops of other types and processors are compiled by their own tests.
 """
+
+import sys
 
 import torch
 
@@ -37,17 +39,20 @@ def read(dtype: torch.dtype) -> None:
         attend(torch.randn(2, count, 4, dtype=dtype), (keys, keys), score=score).sum().backward()
 
 
-def main() -> None:
-    torch.set_num_threads(1)
+def compile_reads() -> None:
+    for dtype in (torch.float32, torch.float64):
+        read(dtype)
+
+
+def compile_models() -> None:
     for dtype in (torch.float32, torch.bfloat16):
         train(SMALL, dtype)
         train(RecurrentConfig(width=12, hidden=14), dtype)
-    for dtype in (torch.float32, torch.float64):
-        read(dtype)
     for compute_type in ("float32", "int8"):
         outputs(prepare("compiled", encoder_decoder(), compute_type=compute_type))
     outputs(prepare("compiled", language_model()))
 
 
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)
+    {"reads": compile_reads, "models": compile_models}[sys.argv[1]]()

@@ -11,7 +11,7 @@ import math
 import random
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 import torch
@@ -78,6 +78,7 @@ def make_case(seed: int, number: int) -> EngineCase:
             target_vocab=vocab,
         )
     else:
+        core = replace(core, decoder_layers=None)  # `layers` would have no effect
         model = build_language_model(LanguageModelConfig(core=core, **embeddings), vocab=vocab)
         source_vocab = vocab
     strength = draw.choice([0.0, 0.3, 1.0])

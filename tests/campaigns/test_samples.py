@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PROGRAMS = {"reads": 150}, {"engines": 16, "kills": 4}
+PROGRAMS = {"reads": 100}, {"engines": 16, "kills": 2}
 """Number of cases of each campaign, in two programs: campaigns share trained runs."""
 
 pytestmark = pytest.mark.timeout(600)  # the first test of a program waits for all its campaigns

@@ -40,7 +40,11 @@ sys.exit(failed)
 
 
 @pytest.mark.parametrize(
-    ("lanes", "missing"), [(8, "avx512,avxvnni"), (LANES, "avx512bf16,avx512vnni,avxvnni")]
+    ("lanes", "missing"),
+    [
+        (8, "avx512,avxvnni"),
+        pytest.param(LANES, "avx512bf16,avx512vnni,avxvnni", marks=pytest.mark.slow),
+    ],
 )
 def test_products_and_loops_without_some_instructions(tmp_path, lanes, missing):
     files = [str(FOLDER / name) for name in ("test_simd.py", "test_matmul.py")]

@@ -195,7 +195,7 @@ class _CocoResults:
         if len(words) == 1 and words[0].lower().endswith(".json"):
             coco = read_coco(Path(words[0]))
             self._images = {image["file_name"]: key for key, image in coco.imgs.items()}
-            self._categories = {str(item["name"]): key for key, item in coco.cats.items()}
+            self._categories = {item["name"]: key for key, item in coco.cats.items()}
             missing = [name for name in names if name not in self._categories]
             if missing:
                 raise UserError(f"{words[0]}: has no category {missing[0]!r}")

@@ -323,7 +323,7 @@ class EventsConfig(Tables):
     test_size: Annotated[int, Range(1, 1_000_000)] = 1000
     """Number of synthetic test scenes."""
     unit: Literal["seconds", "samples"] = "seconds"
-    """Unit of onset and duration in tables."""
+    """Unit of onset and duration in tables; samples: of each file at its own rate."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

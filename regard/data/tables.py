@@ -356,7 +356,10 @@ def _read_json(path: Path, bad_rows: BadRows) -> Iterator[tuple[int, Any]]:
 
 def _parse(text: str, where: str) -> Any:
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        if "\\ud" in text or "\\uD" in text:  # half of a pair of surrogates is no Unicode
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: not valid JSON: {error}") from None
 

@@ -130,6 +130,14 @@ def test_bad_annotations_of_coco_are_an_error_or_skipped(folder):
         assert (data.items[0].labels, len(data.skipped)) == (("cat",), 1)
 
 
+@pytest.mark.parametrize(("items", "field"), [("images", "file_name"), ("categories", "name")])
+def test_names_of_coco_are_unique(folder, items, field):
+    content = json.loads(coco(CAT))
+    content[items].append(content[items][0] | {"id": 77})
+    with pytest.raises(UserError, match=f"c.json: {items} .* and 77 have the same {field}"):
+        read(folder, "c.json", json.dumps(content))
+
+
 def test_crowds_and_areas_of_coco_are_for_evaluation(folder):
     (item, *_) = read(folder, "c.json", coco(CAT | {"area": 7}, DOG | {"iscrowd": 1})).items
     assert (item.labels, item.areas) == (("cat",), (7.0,))

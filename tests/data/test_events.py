@@ -1,6 +1,7 @@
 """Sounds with events: scenes follow their rule, any rate of WAV, bad data is reported."""
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -166,6 +167,14 @@ def test_names_of_columns_may_be_those_of_dcase(folder):
     sounds = read_events(folder / "dcase.tsv", CONFIG)
     assert sounds.load(0)[1] == [SoundEvent(0.25, 0.5, "a")]
     assert [*list_sounds(folder / "dcase.tsv", CONFIG)] == ["long.wav", "short.wav"]
+
+
+def test_samples_are_those_of_each_file_at_its_own_rate(folder):
+    rows = "file,onset,duration,label\nlong.wav,16000,8000,a\nshort.wav,1000,2000,b\n"
+    (folder / "samples.csv").write_text(rows)
+    sounds = read_events(folder / "samples.csv", replace(CONFIG, unit="samples"))
+    assert sounds.load(0)[1] == [SoundEvent(1.0, 0.5, "a")]
+    assert sounds.load(1)[1] == [SoundEvent(1000 / RATE, 2000 / RATE, "b")]
 
 
 @pytest.mark.parametrize("seconds", [0.3, 1.0, 7.0])

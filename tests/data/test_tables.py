@@ -96,6 +96,7 @@ def test_optional_columns(tmp_path):
         ("a.csv.gz", gzip.compress(CSV, mtime=0)[:-9], r"a\.csv\.gz: damaged: .* ended before"),
         ("a.jsonl", b'{"text": "a"}', r"a\.jsonl, line 1: no field 'label'; the fields are 'text'"),
         ("a.jsonl", b"\n{", r"a\.jsonl, line 2: not valid JSON"),
+        ("a.jsonl", b'{"text": "\\ud83d"}', r"line 1: not valid JSON: .* surrogates not allowed"),
         ("a.jsonl", b"[1]", r"a\.jsonl, line 1: no field 'text'"),
         ("a.parquet", b"PAR1", r"a\.parquet: not a Parquet file"),
         ("a.xlsx", b"", r"a\.xlsx: expected a file of the type \.csv, "),

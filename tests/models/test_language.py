@@ -39,7 +39,7 @@ CORES = {
     "relative": TransformerConfig(**TRANSFORMER, positions=RelativeConfig(), key_heads=1),
     "window": TransformerConfig(**TRANSFORMER, window=3),
     "gru": RecurrentConfig(width=12, hidden=14, layers=2),
-    "lstm": RecurrentConfig(width=12, hidden=14, cell="lstm", attention="dot"),
+    "lstm": RecurrentConfig(width=12, hidden=14, cell="lstm"),
     "self-attentive-rnn": SelfAttentiveConfig(**SELF_ATTENTIVE, cell="rnn"),
     "self-attentive-lstm": SelfAttentiveConfig(**SELF_ATTENTIVE),
     "self-attentive-released": SelfAttentiveConfig(**SELF_ATTENTIVE, form="released"),

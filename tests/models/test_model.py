@@ -18,7 +18,7 @@ CORES = {
         TransformerConfig,
         SIZES | {"heads": 3, "feedforward": 17, "score": "cosine", "norm": "rms"},
     ),
-    "Recurrent": (RecurrentConfig, SIZES | {"hidden": 14, "attention": "concat"}),
+    "Recurrent": (RecurrentConfig, SIZES | {"hidden": 14, "cell": "gru"}),
     "SelfAttentive": (SelfAttentiveConfig, SIZES | {"hidden": 14, "self_attention_hidden": 5}),
 }
 

@@ -112,8 +112,9 @@ def test_a_language_model_has_no_encoder():
 @torch.no_grad()
 def test_autoencoders_have_an_encoder_and_a_decoder(kind):
     shape = (1, 8, 12)
-    config = AutoencoderConfig(kind=kind, code_dim=3, channels=4, codebook_size=7)
-    model = (QuantizedAutoencoder if kind == "quantized" else Autoencoder)(config, shape).train()
+    model = (QuantizedAutoencoder if kind == "quantized" else Autoencoder)(
+        AutoencoderConfig(kind=kind, code_dim=3), shape
+    ).train()
     images = torch.rand(2, *shape)
     model.loss(Batch(images, images, (0, 1)))
     encoding, (decoder,) = outline(model.eval())

@@ -355,8 +355,8 @@ WITHOUT_EFFECT: dict[str, tuple[Any, dict[str, Any]]] = {
     "`margin` must": (SetWriter, {"dim": 4, "num_classes": 2, "margin": (0.1, 0.1), **PROPOSALS}),
     "`nms_threshold`": (SetWriter, {"dim": 4, "num_classes": 2, "nms_threshold": 0.3, **PROPOSALS}),
     "nms_threshold must": (DetectorConfig, {"queries": "learned", "nms_threshold": 0.3}),
-    "commitment must": (AutoencoderConfig, {"commitment": 0.5}),
-    "channels must": (AutoencoderConfig, {"channels": 3}),
+    "commitment has": (AutoencoderConfig, {"commitment": 0.5}),
+    "channels has": (AutoencoderConfig, {"channels": 3}),
 }
 
 

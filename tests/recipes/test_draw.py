@@ -205,7 +205,7 @@ def test_too_few_positions_are_reported_before_training(tmp_path, capsys):
     positions = "--model.core.positions learned --model.core.positions.max-length 20"
     for words, message in [
         (positions, "must be at least 33, one more than the codes of a canvas"),
-        ("--autoencoder.kind dense", "autoencoder.kind must be quantized, got dense"),
+        ("--autoencoder.kind dense", "codebook-size has no effect with kind=dense: leave it out"),
     ]:
         assert message in failure(capsys, f"train draw --run {tmp_path}/run {SMALL} {words}")
 

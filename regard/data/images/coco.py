@@ -27,13 +27,23 @@ def read_coco(path: Path) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about annotations of id 0, which matter in results
             coco = COCO(json.loads(content))
-        for image in coco.imgs.values():
-            image["file_name"] = str(image["file_name"])
+        _check_unique(path, "images", "file_name", coco.imgs)
+        _check_unique(path, "categories", "name", coco.cats)
     except KeyError as error:
         raise UserError(f"{path}: expected COCO's format, but there is no {error}.") from error
     except (ValueError, TypeError, AttributeError, AssertionError) as error:
         raise UserError(f"{path}: expected COCO's images and annotations: {error}.") from error
     return coco
+
+
+def _check_unique(path: Path, kind: str, field: str, items: dict[int, dict[str, Any]]) -> None:
+    """Raise UserError if two items have the same name, by which they are found; make it a text."""
+    ids: dict[str, int] = {}
+    for key, item in items.items():
+        name = item[field] = str(item[field])
+        if name in ids:
+            raise UserError(f"{path}: {kind} {ids[name]} and {key} have the same {field}, {name!r}")
+        ids[name] = key
 
 
 def read_coco_boxes(path: Path, bad_rows: BadRows) -> dict[str, list[tuple[str, dict[str, Any]]]]:

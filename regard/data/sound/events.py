@@ -23,7 +23,7 @@ from regard.data.config import EventsConfig
 from regard.data.elements import LabeledRegions
 from regard.data.held_out import describe_held_out, last_part, split_data
 from regard.data.number_store import NumberStore
-from regard.data.sound.files import decode_sound
+from regard.data.sound.files import decode_sound, read_sample_rate
 from regard.data.sound.recordings import Recordings, mix_scene
 from regard.data.tables import as_text, read_rows_of_files
 from regard.data.text.labels import Labels, normalize_label
@@ -211,10 +211,16 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
     sounds: list[LabeledSound] = []
     by_file = read_rows_of_files(path, *_COLUMNS, header=config.header, bad_rows=bad_rows)
     for file, rows in by_file.items():
-        found = []
+        found, unit = [], None
+        with bad_rows.catch(rows[0][0]):
+            # Samples are those of the file, before it is resampled.
+            is_seconds = config.unit == "seconds"
+            unit = 1.0 if is_seconds else 1 / read_sample_rate(path.parent / file)
+        if unit is None:
+            continue
         for where, row in rows:
             with bad_rows.catch(where):
-                found.append((where, _parse_event(row, config) if row else None))
+                found.append((where, _parse_event(row, unit) if row else None))
         if not found:
             continue
         first, is_read = len(store), False
@@ -327,8 +333,11 @@ def augment_sound(
     return stretched.clip(-32768, 32767).astype(np.int16), inside
 
 
-def _parse_event(row: Mapping[str, Any], config: EventsConfig) -> SoundEvent:
-    """Return the event with an onset, and a duration or, without one, an offset."""
+def _parse_event(row: Mapping[str, Any], unit: float) -> SoundEvent:
+    """Return the event with an onset, and a duration or, without one, an offset.
+
+    unit: seconds of a unit of the row.
+    """
     label = as_text(row.get("label", row.get("event_label"))).strip()
     try:
         start = float(row["onset"])
@@ -337,8 +346,7 @@ def _parse_event(row: Mapping[str, Any], config: EventsConfig) -> SoundEvent:
         raise UserError(f"has no {error}: expected onset, and duration or offset") from error
     except (TypeError, ValueError) as error:
         raise UserError(f"onset and duration must be numbers ({error})") from error
-    if config.unit == "samples":
-        start, length = start / config.sample_rate, length / config.sample_rate
+    start, length = start * unit, length * unit
     if not (start >= 0 and _MIN_SECONDS <= length < float("inf") and label):
         got = ", ".join(map(str, row.values()))
         raise UserError(f"expected an onset >= 0, a duration > 0 and a label, got {got}")

@@ -5,6 +5,7 @@ libsndfile reads WAV, AIFF, AU, CAF, W64, RF64, FLAC, Ogg and MP3. Only a block 
 
 import io
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,22 @@ class _SequentialFile(soundfile.SoundFile):
         return False
 
 
+def read_sample_rate(file: Path) -> int:
+    """Return the sample rate of a file. Raises: UserError as `decode_sound`."""
+    check_file(file)
+    with _readable(str(file)), soundfile.SoundFile(file) as sound:
+        return sound.samplerate
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (soundfile.SoundFileError, TypeError) as error:  # TypeError: samples without a header
+        problem = getattr(error, "error_string", error)
+        raise UserError(f"{name}: not a readable sound file ({problem}).") from error
+
+
 def decode_sound(
     file: Path | io.BytesIO, sample_rate: int, name: str
 ) -> Iterator[NDArray[np.int16]]:
@@ -41,26 +58,22 @@ def decode_sound(
     if isinstance(file, Path):
         check_file(file)
     _check_wav(file, name)
-    try:
-        with _SequentialFile(file) as sound:
-            resampler = None
-            if sound.samplerate != sample_rate:
-                resampler = soxr.ResampleStream(sound.samplerate, sample_rate, 1, dtype="float64")
-            count = 0
-            while True:
-                block = sound.read(_BLOCK, always_2d=True)
-                if not np.isfinite(block).all():
-                    raise UserError(f"{name}: contains samples that are not finite.")
-                count += len(block)
-                samples = block.clip(-1, 1).mean(1)
-                if resampler is not None:
-                    samples = resampler.resample_chunk(samples, last=not len(block))
-                yield np.clip(np.round(samples * 32768), -32768, 32767).astype(np.int16)
-                if not len(block):
-                    break
-    except (soundfile.SoundFileError, TypeError) as error:  # TypeError: samples without a header
-        problem = getattr(error, "error_string", error)
-        raise UserError(f"{name}: not a readable sound file ({problem}).") from error
+    with _readable(name), _SequentialFile(file) as sound:
+        resampler = None
+        if sound.samplerate != sample_rate:
+            resampler = soxr.ResampleStream(sound.samplerate, sample_rate, 1, dtype="float64")
+        count = 0
+        while True:
+            block = sound.read(_BLOCK, always_2d=True)
+            if not np.isfinite(block).all():
+                raise UserError(f"{name}: contains samples that are not finite.")
+            count += len(block)
+            samples = block.clip(-1, 1).mean(1)
+            if resampler is not None:
+                samples = resampler.resample_chunk(samples, last=not len(block))
+            yield np.clip(np.round(samples * 32768), -32768, 32767).astype(np.int16)
+            if not len(block):
+                break
     if not count:
         raise UserError(f"{name}: contains no samples.")
 

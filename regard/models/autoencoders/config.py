@@ -101,10 +101,9 @@ class AutoencoderConfig:
             _check(self.cost, "cost", kind, "squared")
             _check(self.regularizer.name, "regularizer", kind, "none")
         else:
-            for name in ("codebook_size", "downsampling_layers", "commitment"):
-                _check(getattr(self, name), name, kind, getattr(AutoencoderConfig, name))
+            self._check_unused("codebook_size", "downsampling_layers", "commitment")
         if self.kind == "dense":
-            _check(self.channels, "channels", kind, 32)
+            self._check_unused("channels")
         if self.kind != "dense":
             _check(self.layers, "layers", f"{kind}, whose layers are fixed", 2)
             _check(self.hidden, "hidden", kind, None)
@@ -118,6 +117,14 @@ class AutoencoderConfig:
             _check(self.output_activation, "output_activation", reason, "sigmoid")
         if self.regularizer.name == "contractive" and self.kind != "dense":
             raise ValueError(f"regularizer must be none, l1, l2 or kl with {kind}, got contractive")
+
+    def _check_unused(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if value != getattr(AutoencoderConfig, name):
+                raise ValueError(
+                    f"{name} has no effect with kind={self.kind}: leave it out, got {value}"
+                )
 
     @property
     def f(self) -> Literal["identity", "sigmoid", "tanh", "relu"]:

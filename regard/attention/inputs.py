@@ -12,7 +12,7 @@ from regard.attention.masks import Interval, Mask, intersect, materialize_mask, 
 from regard.attention.memory.base import KernelCache, KeyValueCache
 from regard.attention.positions import Positions
 from regard.attention.scores import Form, InnerProduct, Score
-from regard.attention.scores.base import map_all
+from regard.attention.scores.base import check_mapped
 from regard.compat.torch import has_hooked_weights
 
 
@@ -223,9 +223,7 @@ def prepare_inputs(
         if cache is not None and score.num_heads is not None and keys.dim() < num_axes:
             raise ValueError(f"mapped keys must have {num_axes} axes, got {tuple(keys.shape)}")
         keys, values = align(keys, num_axes), align(values, num_axes)
-    if cache is None:
-        keys = map_all(score, "map_keys", keys)
-    mapped = map_all(score, "map_query", query)
+    mapped, keys = _map(score, query, keys, is_mapped=cache is not None)
     leading = mapped.shape[:-2]
     if not leading == keys.shape[:-2] == values.shape[:-2]:
         leading = broadcast_leading(mapped, keys, values)
@@ -269,6 +267,17 @@ def _check_score(
         raise TypeError(f"scale of {name}.form must be a number, got a tensor; use Soft(beta)")
 
 
+def _map(score: Score, query: Tensor, keys: Tensor, *, is_mapped: bool) -> tuple[Tensor, Tensor]:
+    """Return mapped queries and keys; is_mapped: the keys are mapped already."""
+    mapped_keys = keys if is_mapped else score.map_keys(keys)
+    if mapped_keys.shape[:-1] != keys.shape[:-1]:
+        check_mapped(score, "map_keys", keys, mapped_keys)
+    mapped_query = score.map_query(query)
+    if mapped_query.shape[:-1] != query.shape[:-1]:
+        check_mapped(score, "map_query", query, mapped_query)
+    return mapped_query, mapped_keys
+
+
 def _check_tensors(query: Tensor, keys: Tensor, values: Tensor) -> None:
     """Raise TypeError or ValueError unless queries can read these keys and values.
 
@@ -283,7 +292,8 @@ def _check_tensors(query: Tensor, keys: Tensor, values: Tensor) -> None:
     ):
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
-        check_strided(name, tensor)
+        if tensor.is_nested or tensor.layout != torch.strided:
+            check_strided(name, tensor)
         if tensor.dim() < 2:
             raise ValueError(f"{name} must be (..., {axes}), got shape {tuple(tensor.shape)}")
         if not tensor.is_floating_point():

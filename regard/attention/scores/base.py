@@ -175,13 +175,18 @@ class LinearMaps(Score):
 def map_all(score: Score, name: Literal["map_query", "map_keys"], vectors: Tensor) -> Tensor:
     """Return queries or keys mapped by a score. Raises: ValueError if it drops some."""
     mapped = getattr(score, name)(vectors)
-    if mapped.shape[:-1] != vectors.shape[:-1]:  # of vectors that heads share
-        leading = torch.broadcast_shapes(vectors.shape[:-2], mapped.shape[:-2])
-        shape = (*leading, vectors.shape[-2], mapped.shape[-1])
-        if mapped.shape != shape:
-            place = f"{type(score).__name__}.{name}"
-            raise ValueError(f"vectors of {place} must be {shape}, got {tuple(mapped.shape)}")
+    if mapped.shape[:-1] != vectors.shape[:-1]:
+        check_mapped(score, name, vectors, mapped)
     return mapped
+
+
+def check_mapped(score: Score, name: str, vectors: Tensor, mapped: Tensor) -> None:
+    """Raise ValueError if a score maps vectors to another number of them."""
+    leading = torch.broadcast_shapes(vectors.shape[:-2], mapped.shape[:-2])  # heads may share them
+    shape = (*leading, vectors.shape[-2], mapped.shape[-1])
+    if mapped.shape != shape:
+        place = f"{type(score).__name__}.{name}"
+        raise ValueError(f"vectors of {place} must be {shape}, got {tuple(mapped.shape)}")
 
 
 def compare_all(score: Score, query: Tensor, keys: Tensor) -> Pairs:

@@ -7,7 +7,7 @@ import torch
 
 from regard.attention.attend import attend, attention_weights
 from regard.attention.biases import DistanceBias
-from regard.attention.choices import Soft
+from regard.attention.choices import Choice, Soft
 from regard.attention.kernels import selection
 from regard.attention.kernels.selection import KERNELS
 from regard.attention.masks import causal, dense, padding
@@ -228,6 +228,13 @@ def test_values_of_size_zero_do_not_change_weights(kernel, score):
     assert weights.std() > 0
 
 
+class OneRow(Choice):
+    """Choice whose weights of the first query would be broadcast."""
+
+    def weights(self, scores: torch.Tensor, allowed: torch.Tensor | None) -> torch.Tensor:
+        return scores[:1].softmax(-1)
+
+
 class Scores(Score):
     """Score of one's own that gives the scores of some pairs only."""
 
@@ -268,6 +275,10 @@ def _refused() -> dict[str, dict]:
         "bias must be floating point": {"memory": pair, "bias": true},
         "leading axes of mask Dense must be those": {"memory": pair, "mask": dense(true[None])},
         "leading axes of bias TensorBias must be": {"memory": pair, "bias": torch.zeros(1, 3, 4)},
+        r"weights of OneRow.weights must be \(3, 4\), got \(1, 4\)": {
+            "memory": pair,
+            "choice": OneRow(),
+        },
         r"scores of Scores.compare must be \(3, 4\), got \(1, 4\)": {
             "memory": pair,
             "score": Scores(slice(1)),

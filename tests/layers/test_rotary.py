@@ -257,3 +257,12 @@ def test_sizes_that_do_not_fit_are_refused():
     ):
         with pytest.raises(ValueError, match=message):
             make()
+
+
+def test_base_and_scaling_may_be_changed_after_use():
+    positions, vectors = Rotary(8), torch.randn(5, 8)
+    for base, scaling in ((10000.0, None), (50.0, None), (50.0, LinearScaling(4.0))):
+        positions.base, positions.scaling = base, scaling
+        close(
+            positions.rotate(vectors, 2), Rotary(8, base=base, scaling=scaling).rotate(vectors, 2)
+        )

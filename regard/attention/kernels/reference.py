@@ -26,7 +26,11 @@ def weights(inputs: AttentionInputs) -> Pairs:
 def choose_weights(inputs: AttentionInputs) -> tuple[Pairs, Allowed]:
     """Return the weights in the dtype of the choice, and the boolean mask of allowed pairs."""
     scores, allowed = masked_scores(inputs)
-    return inputs.choice(scores, allowed), allowed
+    chosen = inputs.choice(scores, allowed)
+    if chosen.shape != scores.shape:
+        name, shape = f"{type(inputs.choice).__name__}.weights", tuple(scores.shape)
+        raise ValueError(f"weights of {name} must be {shape}, got {tuple(chosen.shape)}")
+    return chosen, allowed
 
 
 def masked_scores(inputs: AttentionInputs) -> tuple[Pairs, Allowed]:

@@ -85,7 +85,7 @@ class Rotary(PositionalEncoding):
         if scaling is not None and not bool(((rates > 0) & rates.isfinite()).all()):
             raise ValueError(f"scaling must give angles above 0 and finite, got {scaling}")
         # Not a buffer: a change of the module's dtype must not round the angles.
-        self._table: tuple[Tensor, Tensor] | None = None
+        self._table: tuple[Tensor, Tensor, tuple[float, Any]] | None = None
 
     @classmethod
     def create(cls, config: Any, sizes: PositionSizes) -> Self:
@@ -143,10 +143,16 @@ class Rotary(PositionalEncoding):
             dtype = torch.promote_types(vectors.dtype, torch.float32)
             return angles.cos().to(dtype), angles.sin().to(dtype)
         end, table = start + count, self._table
-        if table is None or len(table[0]) < end or table[0].device != device:
+        settings = self.base, self.scaling  # may be changed, as for longer contexts
+        if (
+            table is None
+            or table[2] != settings
+            or len(table[0]) < end
+            or table[0].device != device
+        ):
             with torch.inference_mode(mode=False), torch.no_grad():  # autograd saves the table
                 angles = self._products(torch.arange(max(256, 2 * end), device=device))
-                table = self._table = angles.cos().float(), angles.sin().float()
+                table = self._table = angles.cos().float(), angles.sin().float(), settings
         return table[0][start:end], table[1][start:end]
 
     def _products(self, positions: Tensor) -> Tensor:

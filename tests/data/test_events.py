@@ -170,9 +170,11 @@ def test_names_of_columns_may_be_those_of_dcase(folder):
 
 
 def test_samples_are_those_of_each_file_at_its_own_rate(folder):
-    rows = "file,onset,duration,label\nlong.wav,16000,8000,a\nshort.wav,1000,2000,b\n"
-    (folder / "samples.csv").write_text(rows)
-    sounds = read_events(folder / "samples.csv", replace(CONFIG, unit="samples"))
+    rows = "long.wav,16000,8000,a\nshort.wav,1000,2000,b\ngone.wav,1,2000,b\n"
+    (folder / "samples.csv").write_text(f"file,onset,duration,label\n{rows}")
+    config = replace(CONFIG, unit="samples", on_bad="skip")
+    sounds = read_events(folder / "samples.csv", config)
+    assert [len(sounds), len(sounds.skipped)] == [2, 1]
     assert sounds.load(0)[1] == [SoundEvent(1.0, 0.5, "a")]
     assert sounds.load(1)[1] == [SoundEvent(1000 / RATE, 2000 / RATE, "b")]
 

@@ -211,16 +211,15 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
     sounds: list[LabeledSound] = []
     by_file = read_rows_of_files(path, *_COLUMNS, header=config.header, bad_rows=bad_rows)
     for file, rows in by_file.items():
-        found, unit = [], None
+        found, units_per_second = [], 0
         with bad_rows.catch(rows[0][0]):
-            # Samples are those of the file, before it is resampled.
-            is_seconds = config.unit == "seconds"
-            unit = 1.0 if is_seconds else 1 / read_sample_rate(path.parent / file)
-        if unit is None:
+            is_samples = config.unit == "samples"  # of the file, before it is resampled
+            units_per_second = read_sample_rate(path.parent / file) if is_samples else 1
+        if units_per_second == 0:  # the file cannot be read
             continue
         for where, row in rows:
             with bad_rows.catch(where):
-                found.append((where, _parse_event(row, unit) if row else None))
+                found.append((where, _parse_event(row, units_per_second) if row else None))
         if not found:
             continue
         first, is_read = len(store), False
@@ -333,11 +332,8 @@ def augment_sound(
     return stretched.clip(-32768, 32767).astype(np.int16), inside
 
 
-def _parse_event(row: Mapping[str, Any], unit: float) -> SoundEvent:
-    """Return the event with an onset, and a duration or, without one, an offset.
-
-    unit: seconds of a unit of the row.
-    """
+def _parse_event(row: Mapping[str, Any], units_per_second: int) -> SoundEvent:
+    """Return the event with an onset, and a duration or, without one, an offset."""
     label = as_text(row.get("label", row.get("event_label"))).strip()
     try:
         start = float(row["onset"])
@@ -346,7 +342,7 @@ def _parse_event(row: Mapping[str, Any], unit: float) -> SoundEvent:
         raise UserError(f"has no {error}: expected onset, and duration or offset") from error
     except (TypeError, ValueError) as error:
         raise UserError(f"onset and duration must be numbers ({error})") from error
-    start, length = start * unit, length * unit
+    start, length = start / units_per_second, length / units_per_second
     if not (start >= 0 and _MIN_SECONDS <= length < float("inf") and label):
         got = ", ".join(map(str, row.values()))
         raise UserError(f"expected an onset >= 0, a duration > 0 and a label, got {got}")

@@ -2,6 +2,7 @@
 
     mask            dark: may attend        light: masked
     bias, matrix    blue: above zero        orange: below zero        gray: -inf, masked
+    magnitudes      white: zero             dark: the largest
 
 The numbers on the axes are positions: the last query is at the last key. A mask or bias that
 differs between rows or heads has a panel for each of the first 16, counted from 1. The figure is
@@ -41,6 +42,10 @@ class Picture:
     panels: Sequence[Panel]
     is_mask: bool = False
     """True: numbers are 1 where a query may attend, else 0."""
+    is_signed: bool = True
+    """False: numbers are magnitudes, with a color scale from 0."""
+    has_numbers: bool = False
+    """True: cells show their numbers, up to 16 columns and 24 rows."""
     first: int = 0
     """Number of the first row on its axis."""
     names: tuple[str, str] = ("query", "key")
@@ -104,9 +109,24 @@ def draw_matrix(
     title: str,
     names: tuple[str, str] = ("row", "column"),
     first: int = 0,
+    is_signed: bool = True,
 ) -> Picture:
-    """Draw a matrix of signed numbers. names: of its axes; first: number of the first row."""
-    return Picture(heading=title, panels=[Panel("", matrix)], names=names, first=first)
+    """Draw a matrix of numbers, which its cells show up to 16 columns and 24 rows.
+
+    names:     of its axes; first: number of the first row.
+    is_signed: False: the numbers are magnitudes, such as norms, with a color scale from 0.
+    Raises: ValueError for a magnitude below 0.
+    """
+    if not is_signed and bool((matrix < 0).any()):
+        raise ValueError(f"magnitudes must be at least 0, got {float(matrix.min())}")
+    return Picture(
+        heading=title,
+        panels=[Panel("", matrix)],
+        names=names,
+        first=first,
+        is_signed=is_signed,
+        has_numbers=True,
+    )
 
 
 def side_by_side(pictures: Sequence[Picture], *, heading: str = "") -> Picture:

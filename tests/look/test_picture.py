@@ -23,7 +23,7 @@ def test_rows_are_queries_whose_last_is_at_the_last_key(tmp_path):
     assert torch.equal(panel.numbers > 0, allowed)
     assert (picture.first, picture.heading) == (3, "dense((2, 5))")
     words = texts_of(picture.save(tmp_path / "mask.svg"))
-    assert {"query down, key across", "3", "blue: may attend, white: masked"} <= set(words)
+    assert {"query", "key", "3", "blue: may attend, white: masked"} <= set(words)
 
 
 def test_rows_and_heads_are_panels_counted_from_1():
@@ -39,7 +39,7 @@ def test_the_first_panels_of_many_are_drawn(tmp_path):
     picture = padding(torch.arange(20)).picture(2, 20)
     assert (len(picture.panels), picture.left_out) == (16, 4)
     words = texts_of(picture.save(tmp_path / "many.svg"))
-    assert "query down, key across, the first 16 panels" in words
+    assert "the first 16 panels" in words
 
 
 def test_colors_of_a_bias_reach_its_largest_magnitude(figures, tmp_path):
@@ -61,10 +61,26 @@ def test_a_bias_of_the_queries_needs_them():
     assert bias._repr_svg_() is None
 
 
-def test_a_matrix_has_names_of_its_axes(tmp_path):
+def test_a_matrix_has_names_of_its_axes(figures, tmp_path):
     picture = draw_matrix(torch.randn(3, 2), title="P", names=("position", "dimension"), first=11)
     words = texts_of(picture.save(tmp_path / "matrix.svg"))
-    assert {"P", "position down, dimension across", "11", "13", "0"} <= set(words)
+    assert {"P", "position", "dimension", "11", "13", "0"} <= set(words)
+    (axes,) = figures[0].axes
+    assert (axes.get_ylabel(), axes.get_xlabel()) == ("position", "dimension")
+
+
+def test_magnitudes_have_a_scale_from_0_and_numbers(figures, tmp_path):
+    norms = torch.tensor([[5.0, 0.25], [0.5, 2.0]])
+    picture = draw_matrix(norms, title="norms", is_signed=False)
+    words = texts_of(picture.save(tmp_path / "norms.svg"))
+    (image,) = figures[0].axes[0].images
+    assert image.get_clim() == (0, 5)
+    assert {"5.00", "0.25", "0.50", "2.00", "2 x 2"} <= set(words)
+    assert "5 x 30, up to 2" in texts_of(
+        draw_matrix(torch.full((5, 30), 2.0), title="", is_signed=False).save(tmp_path / "x.svg")
+    )
+    with pytest.raises(ValueError, match=r"magnitudes must be at least 0, got -1\.0"):
+        draw_matrix(-norms.clamp(max=1), title="", is_signed=False)
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".png", ".pdf"])

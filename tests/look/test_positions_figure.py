@@ -50,6 +50,9 @@ def test_learned_rotary_and_alibi_are_drawn(figures, tmp_path):
     learned = core_of(LearnedConfig(max_length=7))
     plot_positions(learned, tmp_path / "learned.svg")
     (drawn,) = images_of(figures[-1])
+    assert "learned" in [text.get_text() for text in figures[-1].texts]
+    (axes,) = figures[-1].axes
+    assert (axes.get_ylabel(), axes.get_xlabel()) == ("position", "dimension")
     assert np.array_equal(drawn, learned.positions.weight.detach().numpy())
     plot_positions(core_of(RotaryConfig()), tmp_path / "rotary.svg")
     (drawn,) = images_of(figures[-1])
@@ -60,6 +63,9 @@ def test_learned_rotary_and_alibi_are_drawn(figures, tmp_path):
     heads = images_of(figures[-1])
     assert len(heads) % 3 == 0  # a bias for the encoder, one for the decoder
     distance = np.abs(np.arange(100)[:, None] - np.arange(100))
+    titles = [text.get_text() for text in figures[-1].texts]
+    assert {"alibi, encoder, head 1", "alibi, decoder, head 3"} <= set(titles)
+    assert {axes.get_xlabel() for axes in figures[-1].axes} == {"key"}
     for head, slope in zip(heads[:3], (2**-4, 2**-8, 2**-2), strict=True):  # press2022, for 3 heads
         assert head == pytest.approx(-slope * distance)
 

@@ -38,7 +38,7 @@ _NUMBER_FONT, _LABEL_FONT, _TITLE_FONT, _CAPTION_FONT = 5.6, 7.0, 8.0, 6.0
 _MAX_COLUMNS, _MAX_ROWS = 16, 24
 """Largest number of columns and rows of a matrix whose cells have numbers."""
 _TITLE_HEIGHT, _CAPTION_HEIGHT = 0.17, 0.14
-_GAP, _EDGE = 0.35, 0.12
+_GAP, _EDGE, _NAME = 0.35, 0.12, 0.16
 SCALE_WIDTH = 0.9
 """Width of the color scale, its labels and the edges."""
 
@@ -53,8 +53,12 @@ class Matrix:
     _: KW_ONLY
     rows: Sequence[str] = ()
     columns: Sequence[str] = ()
+    names: tuple[str, str] = ("", "")
+    """Names of the axes of rows and columns, if they are drawn."""
     is_weights: bool = False
     """True: scaled from 0 to 1."""
+    is_signed: bool = True
+    """False: scaled from 0 to the largest."""
     bound: float | None = None
     """Magnitude with the darkest color; default: the largest of this matrix."""
     cell: tuple[float, float] | None = None
@@ -80,7 +84,8 @@ class Matrix:
         parts = [" x ".join(f"{size:,}" for size in self.numbers.shape)]
         if not self.is_weights and not self.has_numbers:
             finite = np.abs(self.numbers[np.isfinite(self.numbers)])
-            parts.append(f"up to \u00b1{finite.max(initial=0):.3g}")
+            sign = "\u00b1" if self.is_signed else ""
+            parts.append(f"up to {sign}{finite.max(initial=0):.3g}")
         _, rows, columns = reduce_cells(self.numbers)
         if (rows, columns) != (1, 1):
             parts.append(f"a cell: largest of {rows} x {columns}")
@@ -88,9 +93,15 @@ class Matrix:
 
     @property
     def head(self) -> float:
-        """Height above its cells: title, caption and vertical labels of columns."""
+        """Height above its cells: title, caption, name of the axis and labels of columns."""
         labels = _width(self.columns, _LABEL_FONT) + 0.04 if self.columns else 0.0
-        return _TITLE_HEIGHT + _CAPTION_HEIGHT + labels
+        return _TITLE_HEIGHT + _CAPTION_HEIGHT + labels + (_NAME if self.names[1] else 0.0)
+
+    @property
+    def margin(self) -> float:
+        """Width to the left of its cells: name of the axis and labels of rows."""
+        labels = _width(self.rows, _LABEL_FONT) + 0.06 if self.rows else 0.0
+        return labels + (_NAME if self.names[0] else 0.0)
 
 
 def fit_cell(shape: tuple[int, ...], side: float) -> tuple[float, float]:
@@ -133,15 +144,14 @@ def plot_matrices(
         head = max(matrix.head for matrix in matrices)
         left, bottom = _EDGE, top + head
         for matrix in matrices:
-            labels = _width(matrix.rows, _LABEL_FONT) + 0.06 if matrix.rows else 0.0
             block = max(
                 matrix.size[0],
                 _width(matrix.title, _TITLE_FONT),
                 _width(matrix.caption, _CAPTION_FONT),
             )
-            if left > _EDGE and left + labels + block + reserve > width:
+            if left > _EDGE and left + matrix.margin + block + reserve > width:
                 left, top = _EDGE, bottom + 0.2
-            left += labels
+            left += matrix.margin
             cells = top + head
             texts.append((left, cells - matrix.head, matrix.title, _TITLE_FONT, INK))
             caption_top = cells - matrix.head + _TITLE_HEIGHT
@@ -211,11 +221,11 @@ def _width(text: str | Sequence[str], font: float) -> float:
 def _draw_cells(axes: Axes, matrix: Matrix) -> None:
     cells, per_row, per_column = reduce_cells(matrix.numbers)
     (rows, columns), (width, height) = matrix.numbers.shape, matrix.size
-    if matrix.is_weights:
-        colors, low, bound = weight_colors(), 0.0, 1.0
+    largest = float(np.abs(cells[np.isfinite(cells)]).max(initial=0))
+    bound = 1.0 if matrix.is_weights else matrix.bound or largest or 1.0
+    if matrix.is_weights or not matrix.is_signed:
+        colors, low = weight_colors(), 0.0
     else:
-        largest = float(np.abs(cells[np.isfinite(cells)]).max(initial=0))
-        bound = matrix.bound or largest or 1.0
         colors, low = signed_colors(), -bound
     axes.set_facecolor(MASKED)
     extent = (0, cells.shape[1] * per_column, cells.shape[0] * per_row, 0)
@@ -238,6 +248,11 @@ def _draw_cells(axes: Axes, matrix: Matrix) -> None:
             axes.text(j + 0.5, i + 0.5, text, color=color, **place)
     axes.xaxis.tick_top()
     axes.tick_params(length=0, pad=2, colors=INK, labelsize=_LABEL_FONT)
+    down, across = matrix.names
+    style = {"fontsize": _LABEL_FONT, "color": PALE, "labelpad": 2}
+    axes.set_ylabel(down, **style)
+    axes.set_xlabel(across, **style)
+    axes.xaxis.set_label_position("top")
     room = 1.25 * _LABEL_FONT * _POINT
     if matrix.rows:
         shown_rows = range(0, rows, math.ceil(room / (height / rows)))

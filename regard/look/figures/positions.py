@@ -1,4 +1,4 @@
-"""Positions figure, and pictures of masks and biases (regard.attention.picture).
+"""Positions figure, and pictures of masks, biases and matrices (regard.attention.picture).
 
     added       P[i]: the vector added at position i               sinusoidal, learned
     rotary      cosine and sine of the angle of each pair at i     pairs across
@@ -7,6 +7,7 @@
 Source: lectures, D.1, D.2.
 """
 
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,16 +34,17 @@ def plot_positions(model: nn.Module, path: Path, *, overwrite: bool = False) -> 
     for name, module in model.named_modules():
         if isinstance(module, PositionalEncoding):
             length = _LENGTH if module.max_length is None else module.max_length
-            words = "cos and sin of each pair" if module.rotates else "position x dimension"
+            across = "cosine and sine of the angle of each pair" if module.rotates else "dimension"
             with suppress(ValueError):  # no effect, or a bias, which is a module of its own
                 numbers = module.matrix(length)
-                matrices.append(_matrix(f"{name}: {type(module).__name__}, {words}", numbers))
+                matrices.append(_matrix(_words(name, module), numbers, ("position", across)))
         elif isinstance(module, DistanceBias):
             positions = Positions(_LENGTH, _LENGTH, torch.device("cpu"))
             tensor = module.materialize(torch.zeros(1, 1, _LENGTH, 1), positions)
             heads = tensor.reshape(-1, _LENGTH, _LENGTH)[:16]
             for head, numbers in enumerate(heads, 1):
-                matrices.append(_matrix(f"{name}, head {head}", numbers))
+                title = f"{_words(name, module)}, head {head}"
+                matrices.append(_matrix(title, numbers, ("query", "key")))
     if not matrices:
         raise UserError(
             f"view 'positions' requires a positional encoding, which this {type(model).__name__} "
@@ -62,16 +64,18 @@ def plot_picture(picture: Picture, path: Path, *, overwrite: bool = False) -> No
             numbers.detach().float().cpu().numpy(),
             rows=_every_second(picture.first, rows),
             columns=_every_second(0, columns),
+            names=picture.names,
             is_weights=picture.is_mask,
-            cell=fit_cell(numbers.shape, 2.0),
+            is_signed=picture.is_signed,
+            cell=None if picture.has_numbers else fit_cell(numbers.shape, 2.0),
         )
         matrices.append(matrix)
-    left_out = f", the first {len(matrices)} panels" if picture.left_out else ""
-    down, across = picture.names
-    about = f"{down} down, {across} across{left_out}"
+    about = f"the first {len(matrices)} panels" if picture.left_out else ""
     meaning = "blue: above zero, orange: below zero, gray: masked (-inf)"
     if picture.is_mask:
         meaning = "blue: may attend, white: masked"
+    elif not picture.is_signed:
+        meaning = "white: zero, dark blue: the largest"
     texts = {"title": picture.heading, "about": about, "note": meaning}
     with open_figure(path, overwrite=overwrite) as figure:
         plot_matrices(figure, [("", matrices)], width=_WIDTH, **texts)
@@ -82,6 +86,14 @@ def _every_second(first: int, count: int) -> list[str]:
     return ["" if number % 2 else str(first + number) for number in range(count)]
 
 
-def _matrix(title: str, numbers: Tensor) -> Matrix:
+def _words(name: str, module: nn.Module) -> str:
+    """Return the kind of an encoding or bias, and its side, such as "relative bias, encoder"."""
+    kind = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(module).__name__).lower()
+    sides = [side for side in ("encoder", "decoder") if side in name.split(".")]
+    return ", ".join([kind, *sides])
+
+
+def _matrix(title: str, numbers: Tensor, names: tuple[str, str]) -> Matrix:
     rows, columns = (list(map(str, range(size))) for size in numbers.shape)
-    return Matrix(title, numbers.detach().float().cpu().numpy(), rows=rows, columns=columns)
+    array = numbers.detach().float().cpu().numpy()
+    return Matrix(title, array, rows=rows, columns=columns, names=names)

@@ -1,7 +1,7 @@
 """Multi-head attention: several reads in parallel, each with its own projections.
 
-    head_h(X', X) = attend(W_q^h X', (W_k^g X, W_v^g X))      h = 1 .. l;  g = h, or a shared head
-    out           = W_o [head_1; ...; head_l]                 or the heads alone, [head_1; ...]
+    head_h(X', X) = attend(X' W_q^h, (X W_k^g, X W_v^g))      h = 1 .. l;  g = h, or a shared head
+    out           = [head_1, ..., head_l] W_o                 or the heads alone, [head_1, ...]
 
 X' are the queries, X the memory. X' = X is self-attention; another X is cross-attention.
 Grouped-query attention has fewer heads of keys and values than of queries: each serves l /
@@ -248,7 +248,7 @@ class MultiHead(nn.Module):
         return self._merge_heads(out)
 
     def _merge_heads(self, out: Tensor) -> Tensor:
-        """Return W_o [head_1; ...; head_l] of heads (batch, head, query, size)."""
+        """Return [head_1, ..., head_l] W_o of heads (batch, head, query, size)."""
         return self.output(out.transpose(1, 2).flatten(2))
 
     def _short_beta(self, query: Tensor, mask: Mask | None) -> float | None:

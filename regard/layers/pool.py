@@ -1,6 +1,6 @@
 """Pooling: one vector (batch, dim) from items (batch, time, dim), of which row b has lengths[b].
 
-    attention   [head_1; ...; head_l] W_o      head_h = attend(q_h, (W_k^h X, W_v^h X)), q_h learned
+    attention   [head_1, ..., head_l] W_o      head_h = attend(q_h, (X W_k^h, X W_v^h)), q_h learned
     mean        (x_1 + ... + x_T) / T
     last        x_T                            [h_T; g_1] of an encoder of two directions
     class token x_0                            the encoded state of a learned item before the others

@@ -2,7 +2,7 @@
 
     Q = X' W_Q + b,  K = X W_K + b,  V = X W_V + b      items X' and X, projected by each head
     S = score(Q, K) + bias, -inf where masked           A = choice(S)
-    Z = A V                                             out = [Z_1; ...; Z_l] W_O + b
+    Z = A V                                             out = [Z_1, ..., Z_l] W_O + b
 
 `record(..., vectors=True)` records them call by call. Queries, keys, values and scores are those
 that the read compares: rotated by rotary positions, mapped by a score with parameters, with its

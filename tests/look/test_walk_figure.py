@@ -93,10 +93,10 @@ def test_multihead_draws_the_five_steps(model, capture, figures, tmp_path):
             )
     joined = torch.cat([head["Z"] for head in heads], -1)
     output = model.core.encoder[0].attention.output
-    assert drawn["[Z_1; ...; Z_2]"] == pytest.approx(joined.numpy(), abs=1e-6)
+    assert drawn["[Z_1, ..., Z_2]"] == pytest.approx(joined.numpy(), abs=1e-6)
     assert drawn["W_O"] == pytest.approx(output.weight.detach().numpy().T)
     result = joined @ output.weight.detach().T + output.bias.detach()
-    assert drawn["[Z_1; ...] W_O + b"] == pytest.approx(result.numpy(), abs=1e-6)
+    assert drawn["[Z_1, ...] W_O + b"] == pytest.approx(result.numpy(), abs=1e-6)
 
 
 @pytest.mark.parametrize("head", [None, 2])
@@ -116,6 +116,19 @@ def test_lines_are_as_thick_as_the_weights(head, capture, figures, tmp_path):
     for (start, end), width in zip(lines.get_segments(), lines.get_linewidths(), strict=True):
         widths[heights[0.0].index(start[1]), heights[2.4].index(end[1])] = width
     assert widths == pytest.approx(np.where(weights < 0.004, 0, 7 * weights), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("cross", ["output", "source"]),
+        ("decoder self", ["output", "decoder input"]),
+        ("encoder self", ["queries", "keys"]),
+    ],
+)
+def test_links_have_the_names_of_both_sides(kind, names, capture, figures, tmp_path):
+    capture.plot(tmp_path / "l.svg", view="links", kind=kind)
+    assert [t.get_text() for t in figures[0].axes[0].texts if t.get_position()[1] == -0.8] == names
 
 
 def test_recurrent_reads_have_a_walk_but_no_heads(capture, tmp_path):

@@ -117,7 +117,7 @@ export async function loadWalk(
       Q: title("Q", "query"),
       K: title("K", "key"),
       V: title("V", "value"),
-      out: walk.projected.includes("output") ? `[Z_1; ...; Z_${heads}] W_O${bias}` : `[Z_1; ...; Z_${heads}]`,
+      out: walk.projected.includes("output") ? `[Z_1, ..., Z_${heads}] W_O${bias}` : `[Z_1, ..., Z_${heads}]`,
     },
     scoreName: walk.score,
     weightName: walk.weight,

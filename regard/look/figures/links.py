@@ -13,6 +13,8 @@ from regard.look.figures.request import FigureRequest
 
 MAX_WORDS = 100
 """Largest number of words on a side; lines between more cannot be told apart."""
+_NAMED = ("source", "output", "decoder input")
+"""Axes of a sample whose names are drawn above the words; others are queries and keys."""
 _LINE, _BETWEEN, _FONT = 0.24, 2.4, 9.0
 
 
@@ -43,7 +45,8 @@ def plot_links(figure: Figure, request: FigureRequest) -> None:
         heights.append([(rows - len(words)) / 2 + number for number in range(len(words))])
         for word, y in zip(words, heights[-1], strict=True):
             axes.text(x, y, word, ha=align, va="center", fontsize=_FONT, color=INK)
-        name = "queries" if words is left else "keys"
+        name, role = (own.queries, "queries") if words is left else (own.keys, "keys")
+        name = role if own.queries == own.keys or name not in _NAMED else name
         axes.text(x, -0.8, name, ha=align, va="center", fontsize=7.5, color=PALE)
     pairs = (weights >= 0.004).nonzero().tolist()
     pairs.sort(key=lambda pair: float(weights[*pair]))

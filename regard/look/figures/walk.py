@@ -1,7 +1,7 @@
 """Walk figures: a read step by step, with the numbers of a trained head (regard.look.vectors).
 
     walk         X -> Q, K, V -> scores -> weights -> Z of one head, for all queries or for one
-    multihead    X -> W, Q, K, V, weights and Z of each head -> [Z_1; ...; Z_l] W_O
+    multihead    X -> W, Q, K, V, weights and Z of each head -> [Z_1, ..., Z_l] W_O
     contributions    parts of the model x items, as terms of a score
 
 Source: lectures, A.2, C.1, C.6.
@@ -71,12 +71,12 @@ def plot_multihead(figure: Figure, request: FigureRequest) -> None:
             shown.append(Matrix(title, numbers, is_weights=letter == "A", cell=cell))
         rows.append((f"3  weights, 4  vectors of head {head + 1} of {count}", shown))
     joined = vectors.outputs.transpose(0, 1).flatten(1)
-    last = [Matrix(f"[Z_1; ...; Z_{count}]", _array(joined), rows=queries)]
+    last = [Matrix(f"[Z_1, ..., Z_{count}]", _array(joined), rows=queries)]
     if "output" in vectors.projections:
         last.append(Matrix("W_O", _array(vectors.projections["output"].T)))
     if vectors.result is not None:
         bias = " + b" if "output bias" in vectors.projections else ""
-        title = f"[Z_1; ...] W_O{bias}"
+        title = f"[Z_1, ...] W_O{bias}"
         last.append(Matrix(title, _array(vectors.result), rows=queries))
     rows.append(("5  concatenation, times W_O", last))
     about = f"{own.kind}, layer {own.layer}, {count} heads"

@@ -25,6 +25,7 @@ COMMANDS = {
     "predict": "run a trained model on a text, a file, or lines of standard input",
     "look": "show the attention weights of a trained model",
     "bench": "measure training and inference speed on this machine, with a profile",
+    "lab": "test the claims of the lectures by experiments",
     "recipes": "list the recipes",
     "presets": "list models of papers that `train --preset` builds",
     "new": "write a recipe of your own to start from",

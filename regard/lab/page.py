@@ -1,0 +1,105 @@
+"""Text of a claim's result: on the terminal, and as a page of docs/lab."""
+
+import math
+from typing import Any
+
+from regard.lab.protocol import Claim, Outcome, Part, Results, interval
+from regard.lab.registry import CLAIMS
+from regard.system.terminal import table
+
+MEANING = {
+    "holds": "every hypothesis holds",
+    "refuted": "a hypothesis is refuted",
+    "undecided": "an interval includes its margin",
+    "invalid": "a control failed, so the experiment decides nothing",
+    "none": "nothing can be decided by a quick run, or by one seed",
+}
+
+
+def number(value: float) -> str:
+    """Return a number with four significant digits."""
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e7 else f"{value:.4g}"
+
+
+def format_text(name: str, claim: Claim, results: Results, outcome: Outcome) -> str:
+    """Return the result for a terminal."""
+    parts = [
+        f"{name}: {CLAIMS[name]}\nlectures, {claim.key}: “{claim.quote}”\n\n{claim.experiment}",
+        f"measured\n{table(_measured(claim, results))}",
+        f"hypotheses\n{table(_rows(outcome.hypotheses))}",
+    ]
+    if outcome.controls:
+        parts.append(f"controls\n{table(_rows(outcome.controls))}")
+    parts.append(f"verdict: {outcome.verdict} ({MEANING[outcome.verdict]})")
+    return "\n\n".join(parts)
+
+
+def format_page(
+    name: str, claim: Claim, results: Results, outcome: Outcome, record: dict[str, Any]
+) -> str:
+    """Return the page of a claim in Markdown."""
+    module = f"../../regard/lab/claims/{name.replace('-', '_')}.py"
+    seeds = ", ".join(map(str, record["seeds"]))
+    lines = [
+        f"# {name}: {outcome.verdict}",
+        "",
+        f"**Claim.** “{claim.quote}” ([{claim.key}](../lectures.md#{claim.key}))",
+        "",
+        f"**Experiment.** {claim.experiment} Seeds {seeds}. Code: [{name}]({module}).",
+        "",
+        f"    regard lab {name}",
+        "",
+        f"**Verdict: {outcome.verdict}**, {MEANING[outcome.verdict]}.",
+        *([claim.remark] if claim.remark else []),
+        "",
+        f"![{CLAIMS[name]}]({name}.svg)",
+        "",
+        *_markdown(["hypothesis", "result", "verdict"], _rows(outcome.hypotheses)),
+        "",
+    ]
+    if outcome.controls:
+        lines += [*_markdown(["control", "result", "verdict"], _rows(outcome.controls)), ""]
+    header, *rows = _measured(claim, results)
+    lines += [*_markdown(header, rows), ""]
+    if any(record["rates"].values()):
+        rates = ", ".join(f"{arm} {rate:g}" for arm, rate in record["rates"].items())
+        lines += [f"Learning rates, chosen on another seed: {rates}.", ""]
+    lines += [
+        f"**Sabotage.** {claim.sabotage} A test checks that the verdict changes.",
+        "",
+        f"{record['date']}, {record['processor']}, torch {record['torch']}, "
+        f"{record['seconds']:.0f} s. Differences have the 95 % interval of their mean over the "
+        "seeds; bounds the smallest and the largest value.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _rows(parts: list[Part]) -> list[list[str]]:
+    rows = []
+    for part in parts:
+        result = f"{number(part.low)} .. {number(part.high)}"
+        if part.low == -math.inf:
+            result = f"{number(part.values[0])}, no interval of one seed"
+        rows.append([part.text, result, part.verdict])
+    return rows
+
+
+def _measured(claim: Claim, results: Results) -> list[list[str]]:
+    """Return a table of the mean and the half width of the 95 % interval of each measure."""
+    rows = [["mean over the seeds", *claim.arms]]
+    for measure in next(iter(next(iter(results.values())).values())):
+        cells = []
+        for arm in claim.arms:
+            values = [numbers[measure] for numbers in results[arm].values()]
+            low, high = interval(values)
+            mean = number(math.fsum(values) / len(values))
+            spread = f" ± {(high - low) / 2:.2g}" if 0 < high - low < math.inf else ""
+            cells.append(mean + spread)
+        rows.append([measure, *cells])
+    return rows
+
+
+def _markdown(header: list[str], rows: list[list[str]]) -> list[str]:
+    lines = [header, ["---"] * len(header), *rows]
+    return [f"| {' | '.join(cells)} |" for cells in lines]

@@ -1,0 +1,284 @@
+"""Protocol of the lab: what a claim is, how its trials are run, and what the numbers decide.
+
+A claim has trials: its experiment with one arm (a variant of the model), one seed and one learning
+rate. Trials of one seed are pairs: all arms get the same data, and shared parts the same first
+weights. The learning rate of each arm is the best of the claim's rates on a seed of its own.
+
+    differences   d_s = measure(more, s) - measure(less, s) of each seed s; with their mean and the
+                  95 % interval of the mean (Student's t): above the margin it holds, below it is
+                  refuted, and else undecided
+    bounds        measure(arm, s) within a bound for every seed s; one seed outside is a
+                  counterexample
+    controls      what must come out, or must not, for the experiment to be able to decide
+
+The claim is invalid if a control fails, refuted if one of its hypotheses is, and holds if all do.
+Margins and bounds are part of the claim's file.
+
+Source of the interval: Student 1908, "The probable error of a mean", for differences of pairs.
+"""
+
+import hashlib
+import importlib
+import math
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import active_children, get_context
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from scipy.special import stdtrit
+
+from regard.lab.registry import module_of
+from regard.system.verbosity import set_verbosity
+
+Verdict = Literal["holds", "refuted", "undecided", "invalid", "none"]
+Numbers = dict[str, float]
+SEEDS = (0, 1, 2, 3, 4)
+TUNING_SEED = 1_000_003
+"""Seed on which the learning rates are chosen."""
+EXACT = 1e-10
+"""Largest error of equal numbers in float64."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of an experiment."""
+
+    arm: str
+    seed: int
+    rate: float = 0.0
+    """Learning rate; 0 for experiments without training."""
+    sabotage: bool = False
+    """Break the mechanism of the claim, as `Claim.sabotage` says."""
+    quick: bool = False
+
+    def steps(self, number: int) -> int:
+        """Return a number of steps, or a tenth of it in a quick trial."""
+        return max(number // 10, 2) if self.quick else number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Hypothesis: a measure is larger with one arm than with another, by more than a margin."""
+
+    measure: str
+    more: str
+    less: str
+    margin: float
+
+    def __str__(self) -> str:
+        return f"{self.measure}: {self.more} - {self.less} > {self.margin:g}"
+
+    def values(self, numbers: "Results") -> list[float]:
+        more, less = numbers[self.more], numbers[self.less]
+        return [more[seed][self.measure] - less[seed][self.measure] for seed in more]
+
+    def verdict(self, numbers: "Results") -> Verdict:
+        low, high = interval(self.values(numbers))
+        if low > self.margin:
+            return "holds"
+        return "refuted" if high < self.margin else "undecided"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """Hypothesis, or control: a measure of an arm is within bounds, for every seed."""
+
+    measure: str
+    arm: str = "all"
+    at_least: float = -math.inf
+    at_most: float = math.inf
+
+    def __str__(self) -> str:
+        low = f"{self.at_least:g} <= " if self.at_least > -math.inf else ""
+        high = f" <= {self.at_most:g}" if self.at_most < math.inf else ""
+        return f"{low}{self.measure} ({self.arm}){high}"
+
+    def values(self, numbers: "Results") -> list[float]:
+        return [measures[self.measure] for measures in numbers[self.arm].values()]
+
+    def verdict(self, numbers: "Results") -> Verdict:
+        inside = [self.at_least <= value <= self.at_most for value in self.values(numbers)]
+        return "holds" if all(inside) else "refuted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """Claim of the lectures with its experiment."""
+
+    key: str
+    """Key of the claim in docs/lectures.md, such as B.10."""
+    quote: str
+    """Words of that entry."""
+    experiment: str
+    """What is trained or computed, and measured."""
+    sabotage: str
+    """What is broken in a trial with `sabotage`, under which the verdict changes."""
+    sabotaged: Sequence[str] = ()
+    """The arms that it changes; empty for all."""
+    run: Callable[[Trial], Numbers]
+    """The experiment. Its numbers have the same names for all arms; of a curve `NAME at X`."""
+    hypotheses: Sequence[Difference | Bound]
+    controls: Sequence[Bound] = ()
+    arms: Sequence[str] = ("all",)
+    rates: Sequence[float] = ()
+    """Learning rates to choose from; empty for experiments without training."""
+    tuned_by: str = ""
+    """The measure that is largest with the best learning rate."""
+    x_name: str = ""
+    """Name of the axis of the curve's X."""
+    remark: str = ""
+    """What the result does and does not show."""
+
+    def __post_init__(self) -> None:
+        if bool(self.rates) != bool(self.tuned_by):
+            raise ValueError("rates and tuned_by must be given together")
+
+
+Results = Mapping[str, Mapping[int, Numbers]]
+"""Numbers of each arm and seed."""
+
+
+class Part(NamedTuple):
+    """Outcome of one hypothesis or control."""
+
+    text: str
+    values: list[float]
+    """Of each seed."""
+    low: float
+    high: float
+    """95 % interval of the mean of a difference; smallest and largest value of a bound."""
+    verdict: Verdict
+
+
+class Outcome(NamedTuple):
+    """Outcome of a claim."""
+
+    verdict: Verdict
+    """none if nothing can be decided: a quick run, or one seed for a difference."""
+    hypotheses: list[Part]
+    controls: list[Part]
+
+
+def load_claim(name: str) -> Claim:
+    """Return a claim by its name. Raises: UserError with the nearest names for an unknown one."""
+    return importlib.import_module(module_of(name)).CLAIM
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the mean: m -+ t s / sqrt(n), t of n - 1 degrees of freedom.
+
+    The line of all numbers for fewer than two values.
+    """
+    count = len(values)
+    if count < 2:
+        return -math.inf, math.inf
+    mean = math.fsum(values) / count
+    variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
+    half = float(stdtrit(count - 1, 0.975)) * math.sqrt(variance / count)
+    return mean - half, mean + half
+
+
+def decide(claim: Claim, numbers: Results, *, quick: bool = False) -> Outcome:
+    """Return what the numbers of all arms and seeds decide."""
+    hypotheses = [_part(one, numbers) for one in claim.hypotheses]
+    controls = [_part(one, numbers) for one in claim.controls]
+    verdicts = {part.verdict for part in hypotheses}
+    needs_pairs = any(isinstance(one, Difference) for one in claim.hypotheses)
+    if quick or (needs_pairs and len(next(iter(numbers.values()))) < 2):
+        verdict: Verdict = "none"
+    elif any(part.verdict == "refuted" for part in controls):
+        verdict = "invalid"
+    elif "refuted" in verdicts:
+        verdict = "refuted"
+    else:
+        verdict = "undecided" if "undecided" in verdicts else "holds"
+    return Outcome(verdict, hypotheses, controls)
+
+
+def _part(hypothesis: Difference | Bound, numbers: Results) -> Part:
+    values = hypothesis.values(numbers)
+    low, high = min(values), max(values)
+    if isinstance(hypothesis, Difference):
+        low, high = interval(values)
+    return Part(str(hypothesis), values, low, high, hypothesis.verdict(numbers))
+
+
+def run_trial(name: str, trial: Trial) -> Numbers:
+    """Run a trial with one CPU thread, so that its numbers do not depend on their number."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]), set_verbosity("quiet"):
+            torch.manual_seed(trial.seed)
+            return {key: float(value) for key, value in load_claim(name).run(trial).items()}
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
+def workers(count: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that run trials side by side; an error or Ctrl-C ends them at once."""
+    pool = ProcessPoolExecutor(count, get_context("spawn"), initializer=_ignore_interrupts)
+    try:
+        yield pool
+    except BaseException:
+        for process in active_children():
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _ignore_interrupts() -> None:
+    # Ctrl-C reaches all processes of a terminal; the main one ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def run_all(
+    name: str, trials: Sequence[Trial], pool: ProcessPoolExecutor | None
+) -> Iterator[tuple[Trial, Numbers]]:
+    """Yield trials with their numbers as they finish; without a pool one after the other."""
+    if pool is None:
+        for trial in trials:
+            yield trial, run_trial(name, trial)
+        return
+    futures = {pool.submit(run_trial, name, trial): trial for trial in trials}
+    for future in as_completed(futures):
+        yield futures[future], future.result()
+
+
+def choose_rates(
+    name: str, claim: Claim, pool: ProcessPoolExecutor | None, **options: bool
+) -> dict[str, float]:
+    """Return the best learning rate of each arm on the tuning seed; 0 without training."""
+    rates = claim.rates or (0.0,)
+    if len(rates) == 1:
+        return dict.fromkeys(claim.arms, rates[0])
+    trials = [Trial(arm, TUNING_SEED, rate, **options) for arm in claim.arms for rate in rates]
+    scores: dict[str, dict[float, float]] = {arm: {} for arm in claim.arms}
+    for trial, numbers in run_all(name, trials, pool):
+        scores[trial.arm][trial.rate] = numbers[claim.tuned_by]
+    # Of equal scores the first rate, whatever the order in which trials finish.
+    return {arm: max(rates, key=scores[arm].__getitem__) for arm in claim.arms}
+
+
+def source_hash(name: str) -> str:
+    """Return the hash of the claim's file and of the lab's; finished seeds hold for it alone."""
+    claim = Path(importlib.import_module(module_of(name)).__file__ or "")
+    content = [path.read_bytes() for path in (claim, *sorted(Path(__file__).parent.glob("*.py")))]
+    return hashlib.sha256(b"".join(content)).hexdigest()[:16]
+
+
+def as_results(claim: Claim, finished: Mapping[str, Any]) -> Results:
+    """Return the numbers of the seeds of which all arms are finished, in order of the seeds.
+
+    finished: numbers by `ARM/SEED`, as they are saved.
+    """
+    seeds = sorted({int(key.rpartition("/")[2]) for key in finished})
+    whole = [s for s in seeds if all(f"{arm}/{s}" in finished for arm in claim.arms)]
+    return {arm: {seed: finished[f"{arm}/{seed}"] for seed in whole} for arm in claim.arms}

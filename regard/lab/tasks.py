@@ -1,0 +1,109 @@
+"""Training of the lab's models by the training loop, on examples drawn by a generator."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention.masks import Padded
+from regard.data.batches import Batch
+from regard.lab.protocol import Trial
+from regard.models.cores.core import Core
+from regard.models.model import Model
+from regard.models.readers.tokens import TokenReader, embedding_table
+from regard.models.writers.tokens import TokenWriter
+from regard.training.config import TrainConfig
+from regard.training.loop import fit
+from regard.training.seeds import derive_seed
+
+MakeBatch = Callable[[torch.Generator], Batch]
+"""Function that draws a batch of examples."""
+_PER_EPOCH = 1_000
+
+
+class DrawnBatches:
+    """Training data without end: a batch is a function of the seed, the epoch and the step."""
+
+    def __init__(self, make: MakeBatch, seed: int) -> None:
+        self.make, self.seed = make, seed
+
+    def plan(self, epoch: int) -> Sequence[tuple[int, ...]]:
+        return [(step,) for step in range(_PER_EPOCH)]
+
+    def collate(self, epoch: int, indices: tuple[int, ...]) -> Batch:
+        return self.make(generator(self.seed, epoch, *indices))
+
+
+def generator(*numbers: int) -> torch.Generator:
+    """Return a generator whose numbers are a function of these: equal for all arms of a seed."""
+    return torch.Generator().manual_seed(derive_seed(*numbers))
+
+
+def train(model: nn.Module, make: MakeBatch, trial: Trial, *, steps: int, **settings: Any) -> None:
+    """Train a model on drawn batches with the rate of a trial; it ends in eval mode.
+
+    settings: of TrainConfig, such as warmup.
+    """
+    number = trial.steps(steps)
+    options: dict[str, Any] = {
+        "steps": number,
+        "lr": trial.rate,
+        "warmup": number // 10,
+        "schedule": "cosine",
+        "label_smoothing": 0.0,
+        "tensorboard": False,
+        "average": 0,
+        "patience": 0,
+        "device": "cpu",
+        "validate_every": number,
+    }
+    config = TrainConfig(**(options | settings))
+    with TemporaryDirectory(prefix="regard-lab-") as folder:
+        fit(
+            model,
+            DrawnBatches(make, derive_seed(trial.seed, 1)),
+            config=config,
+            folder=Path(folder),
+            seed=trial.seed,
+            validate=lambda _: {"end": 0.0},
+            metric="end",
+            maximize=True,
+        )
+
+
+def share_weights(model: nn.Module, reference: nn.Module) -> None:
+    """Copy the parameters of `reference` that the model has with the same name and shape."""
+    own = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, value in reference.named_parameters():
+            if name in own and own[name].shape == value.shape:
+                own[name].copy_(value)
+
+
+def largest(tensor: Tensor) -> float:
+    """Return the largest magnitude of a tensor."""
+    return float(tensor.abs().max())
+
+
+def token_model(core: Core, symbols: int) -> Model:
+    """Return a model of symbols 1, 2, ... with one embedding for source and target; 0 is BOS."""
+    reader = TokenReader(embedding_table(symbols + 1, core.width))
+    return Model(reader=reader if core.encodes else None, core=core, writer=TokenWriter(reader))
+
+
+def pairs(source: Tensor, target: Tensor) -> Batch:
+    """Return the batch of a source (rows, m) and a target (rows, t), before which BOS is put."""
+    rows, length = target.shape
+    lengths = torch.full((rows,), source.shape[1]), torch.full((rows,), length + 1)
+    begun = nn.functional.pad(target, (1, 0))
+    return Batch(Padded(source, lengths[0]), Padded(begun, lengths[1]), tuple(range(rows)))
+
+
+@torch.no_grad()
+def accuracy(model: Model, batch: Batch) -> float:
+    """Return the share of targets that are the likeliest symbol after the right ones before."""
+    logits = model(batch.source, batch.target)
+    return float((logits.argmax(-1) == batch.target.items[:, 1:]).double().mean())

@@ -1,0 +1,48 @@
+"""Every claim of the lab: its words, its recorded numbers, and its sabotage."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from regard.lab.protocol import Trial, as_results, decide, load_claim, run_trial
+from regard.lab.registry import CLAIMS, known_verdicts
+
+PAGES = Path(__file__).parents[2] / "docs" / "lab"
+NAMES = [name for name in CLAIMS if (PAGES / f"{name}.json").exists()]
+every_claim = pytest.mark.parametrize("name", NAMES)
+
+
+def recorded(name: str) -> dict:
+    return json.loads((PAGES / f"{name}.json").read_text(encoding="utf-8"))
+
+
+@every_claim
+def test_claim_quotes_the_lectures(name):
+    claim = load_claim(name)
+    page = (PAGES.parent / "lectures.md").read_text(encoding="utf-8")
+    (entry,) = [part for part in page.split("- <a id=")[1:] if part.startswith(f'"{claim.key}"')]
+    assert claim.quote in " ".join(entry.split())
+
+
+@every_claim
+def test_recorded_verdict_is_what_the_recorded_numbers_decide(name):
+    record = recorded(name)
+    outcome = decide(load_claim(name), as_results(load_claim(name), record["numbers"]))
+    assert outcome.verdict == record["verdict"] == known_verdicts()[name]
+    assert record["seeds"] == [0, 1, 2, 3, 4]
+
+
+@every_claim
+def test_sabotage_changes_the_verdict(name):
+    # Arms that the sabotage leaves alone have their recorded numbers.
+    claim, record = load_claim(name), recorded(name)
+    numbers = {}
+    for arm in claim.arms:
+        for seed in (0, 1):
+            key = f"{arm}/{seed}"
+            numbers[key] = record["numbers"][key]
+            if arm in claim.sabotaged or not claim.sabotaged:
+                trial = Trial(arm, seed, record["rates"][arm], sabotage=True)
+                numbers[key] = run_trial(name, trial)
+    assert decide(claim, as_results(claim, numbers)).verdict != record["verdict"]

@@ -45,4 +45,6 @@ def test_sabotage_changes_the_verdict(name):
             if arm in claim.sabotaged or not claim.sabotaged:
                 trial = Trial(arm, seed, record["rates"][arm], sabotage=True)
                 numbers[key] = run_trial(name, trial)
-    assert decide(claim, as_results(claim, numbers)).verdict != record["verdict"]
+    verdict = decide(claim, as_results(claim, numbers)).verdict
+    assert verdict != record["verdict"]
+    assert verdict != "undecided"  # as two seeds have wide intervals

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from regard.cli import bench, evaluate, look, predict, train
 from regard.errors import UserError
+from regard.lab.registry import module_of
 from regard.recipes.registry import get_entry
 from regard.settings.options import NoSettings, parse
 
@@ -167,6 +168,10 @@ def _parse_command(argv: Sequence[str]) -> None:
     if command == "train":
         with contextlib.redirect_stdout(io.StringIO()):
             train.run([*rest, "--print-config"])
+        return
+    if command == "lab":
+        for name in rest:
+            module_of(name)
         return
     if command not in OPTIONS:
         if rest or not (ROOT / "regard" / "cli" / f"{command}.py").is_file():

@@ -29,6 +29,7 @@ def core_of(*, layers: int, norm_order: str, width: int = 12, heads: int = 3) ->
         heads=heads,
         feedforward=17,
         norm_order=norm_order,
+        output_projection=norm_order != "none",  # as the plain stack of deck 001
         positions=positions,
     )
     return Transformer(config).double().eval()
@@ -147,7 +148,7 @@ def dependence(*, layers: int, norm_order: str, seed: int, gain: float = 1.0) ->
     torch.manual_seed(seed)
     core = core_of(layers=layers, norm_order=norm_order)
     with torch.no_grad():
-        for block in core.encoder:  # the last layers of the branches
+        for block in core.encoder if gain != 1 else ():  # the last layers of the branches
             block.attention.output.weight.mul_(gain)
             block.feedforward.contract.weight.mul_(gain)
     items = torch.randn(9, 12, dtype=torch.float64)
@@ -159,14 +160,24 @@ def dependence(*, layers: int, norm_order: str, seed: int, gain: float = 1.0) ->
     return jacobian.transpose(1, 2).flatten(2).norm(dim=-1)
 
 
+def share_of_own(*, layers: int, norm_order: str) -> float:
+    """Return the share of outputs that depend most on their own input, of the seeds 0 to 39."""
+    parts = [dependence(layers=layers, norm_order=norm_order, seed=seed) for seed in range(40)]
+    norms = torch.stack(parts)
+    assert (norms > 0).all()  # each depends on all inputs
+    return float((norms.argmax(-1) == torch.arange(9)).double().mean())
+
+
 @pytest.mark.parametrize(
     ("layers", "norm_order"), [(1, "post"), (1, "pre"), (6, "post"), (6, "pre")]
 )
-def test_outputs_depend_on_all_inputs_and_most_on_their_own(layers, norm_order):
-    for seed in range(3):
-        norms = dependence(layers=layers, norm_order=norm_order, seed=seed)
-        assert (norms > 0).all()
-        assert norms.argmax(-1).tolist() == list(range(9))
+def test_outputs_depend_on_all_inputs_and_almost_all_most_on_their_own(layers, norm_order):
+    assert share_of_own(layers=layers, norm_order=norm_order) > 0.9
+
+
+def test_without_residual_connections_outputs_depend_on_all_inputs_not_most_on_their_own():
+    assert share_of_own(layers=1, norm_order="none") < 0.9
+    assert share_of_own(layers=6, norm_order="none") < 2 / 9  # chance is 1 / 9
 
 
 def test_six_blocks_with_large_branches_depend_on_all_inputs_and_not_always_most_on_their_own():

@@ -1,0 +1,38 @@
+"""Command `regard lab`: the list, wrong names and seeds, one claim."""
+
+import json
+
+from regard.cli.main import main
+from regard.lab.registry import CLAIMS, known_verdicts
+
+
+def test_list_has_every_claim_with_its_verdict(capsys):
+    assert main(["lab"]) == 0
+    text = capsys.readouterr().out
+    for name, verdict in known_verdicts().items():
+        assert f"{name} ({verdict})" in text
+    assert set(known_verdicts()) <= set(CLAIMS)
+    assert main(["lab", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == known_verdicts()
+
+
+def test_unknown_claim_names_the_nearest(capsys):
+    assert main(["lab", "influense"]) == 2
+    assert "unknown claim 'influense'; the nearest are influence" in capsys.readouterr().err
+
+
+def test_seeds_must_be_different_numbers(capsys):
+    assert main(["lab", "variance", "--seeds", "1", "1"]) == 2
+    assert "seeds must be one or more different numbers" in capsys.readouterr().err
+
+
+def test_claim_is_run_with_its_files(tmp_path, capsys):
+    words = ["lab", "vanishing-gradient", "--out", str(tmp_path), "--seeds", "1"]
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    assert "verdict: none (nothing can be decided by a quick run, or by one seed)" in text
+    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".md", ".svg"}
+    assert main(words) == 2
+    assert "vanishing-gradient.json exists; --force" in capsys.readouterr().err
+    assert main([*words, "--force", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["seeds"] == [1]

@@ -1,0 +1,52 @@
+"""Operations of a recurrent model over the numbers of source and target positions."""
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from regard.attention.masks import Padded
+from regard.lab.protocol import Bound, Claim, Numbers, Trial
+from regard.lab.tasks import generator
+from regard.models.cores.recurrent import Recurrent
+
+SIZE = 16
+
+
+def run(trial: Trial) -> Numbers:
+    """Count at equal lengths, and find b, c, d in operations = a + b m + c t + d m t."""
+    attention = "none" if trial.sabotage else trial.arm
+    core = Recurrent(
+        cell="rnn", width=SIZE, hidden=SIZE, directions=1, attention=attention, kernel="reference"
+    )
+
+    def count(m: int, t: int) -> int:
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            source = Padded(torch.zeros(1, m, SIZE), torch.tensor([m]))
+            core(torch.zeros(1, t, SIZE), core.start(source))
+        return counter.get_total_flops()
+
+    numbers: Numbers = {f"operations at {n}": count(n, n) for n in (32, 64, 96, 128, 192, 256)}
+    m, t, p, q = torch.randint(2, 50, (4,), generator=generator(trial.seed)).tolist()
+    mixed = count(m + p, t + q) - count(m + p, t) - count(m, t + q) + count(m, t)
+    numbers["coefficient of m t"] = mixed / (p * q)
+    return numbers | {"ratio 256 to 128": count(256, 256) / count(128, 128)}
+
+
+CLAIM = Claim(
+    key="B.9",
+    quote="O(m + t) without attention, O(m t) with attention",
+    experiment="Operations of all products of an rnn of 16 numbers, counted with and without "
+    "attention (inner product). The coefficient of m t is from counts at random lengths.",
+    sabotage="The arm with attention has none.",
+    sabotaged=("dot",),
+    run=run,
+    arms=("none", "dot"),
+    x_name="source and target positions, m = t",
+    hypotheses=(
+        Bound(measure="coefficient of m t", arm="none", at_least=0, at_most=0),
+        Bound(measure="coefficient of m t", arm="dot", at_least=4 * SIZE, at_most=4 * SIZE),
+        Bound(measure="ratio 256 to 128", arm="none", at_most=2.1),
+        Bound(measure="ratio 256 to 128", arm="dot", at_least=3),
+    ),
+    remark="Each pair of positions costs 2 d operations for its score and 2 d for its value. These "
+    "are counts, not times: on short sequences the steps of the RNN take longer than its reads.",
+)

@@ -4,7 +4,7 @@
     "vectors/0/queries"  vectors of a map, if they were recorded (regard.look.vectors)
     "projections/READ/query"  weights of its projections
     "pictures/0/image"   pixels, or the bands of a sound
-    __metadata__         {"format": "regard capture", "version": "4", "index": JSON of samples,
+    __metadata__         {"format": "regard capture", "version": "5", "index": JSON of samples,
                          axes, maps, steps}
 
 The file contains labels and numbers, no code.
@@ -31,7 +31,7 @@ from regard.look.vectors import ReadFormula, ReadVectors
 from regard.system.files import check_file
 from regard.system.writing import write_atomically
 
-_FORMAT, _VERSION = "regard capture", "4"
+_FORMAT, _VERSION = "regard capture", "5"
 
 
 class _Index(msgspec.Struct):

@@ -4,6 +4,9 @@
     S = score(Q, K) + bias, -inf where masked           A = choice(S)
     Z = A V                                             out = [Z_1, ..., Z_l] W_O + b
 
+A score that maps states itself has the same parts: X' are the states of the queries, X those of
+the memory, W_Q and W_K the weights of an Additive, Concat or General score.
+
 `record(..., vectors=True)` records them call by call. Queries, keys, values and scores are those
 that the read compares: rotated by rotary positions, mapped by a score with parameters, with its
 soft cap. Z and out are the outputs of the model's own modules. Nothing is recorded, and nothing
@@ -26,7 +29,8 @@ from regard.attention.choices import Soft
 from regard.attention.choices.base import mask_scores
 from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels import reference
-from regard.attention.scores.base import InnerProduct
+from regard.attention.scores import Additive, Concat, General, Score
+from regard.attention.scores.base import InnerProduct, TanhSum
 from regard.compat.torch import disable_compile
 from regard.errors import UserError
 from regard.layers.multihead import MultiHead
@@ -55,6 +59,8 @@ class ReadFormula:
     """Soft cap of the scores: cap tanh(. / cap); None: none."""
     choice: str
     """Name of the choice, such as Soft(beta=1.0)."""
+    is_additive: bool = False
+    """True: the score is v . tanh(q + k)."""
     beta: float | None = None
     """Inverse temperature of a softmax; None for other choices, or if it differs between rows."""
     mapped: str = ""
@@ -80,7 +86,8 @@ class ReadVectors:
     result: Float[Tensor, "query output_dim"] | None = None
     """Output of the projection W_O; None without one."""
     projections: Mapping[str, Tensor] = field(default_factory=dict)
-    """Weights (out, in) "query", "key", "value", "output", biases "query bias", ...; or empty."""
+    """Weights (out, in) "query", "key", "value", "output", biases "query bias", ..., and "v"
+    ([head,] hidden) of an additive score; those that are known."""
     formula: ReadFormula
 
     def tensors(self) -> dict[str, Tensor]:
@@ -104,27 +111,35 @@ class ReadVectors:
         rows = slice(number * size, (number + 1) * size)
         return weight[rows], None if bias is None else bias[rows]
 
-    def score_text(self, *, has_bias: bool) -> str:
-        """Return the formula of the scores, such as "Q K^T / sqrt(8) + bias"."""
+    def score_text(self, *, has_bias: bool, query: str = "Q", key: str = "") -> str:
+        """Return the formula of the scores, such as "Q K^T / sqrt(8) + bias".
+
+        With a key, that of one pair, such as "v . tanh(W_k h_i + W_q s_j)".
+        """
         formula, size = self.formula, self.queries.shape[-1]
-        if formula.scale is None:
-            text = f"{formula.score}(Q, K)"
+        product = f"({key}) . ({query})" if " " in key + query else f"{key} . {query}"
+        if not key:
+            product = f"{query} K^T"
+        if formula.is_additive:
+            text = f"v . tanh({key} + {query})" if key else "v . tanh(q_i + k_j)"
+        elif formula.scale is None:
+            text = f"{formula.score.partition('(')[0]}({query}, {key or 'K'})"
         elif formula.scale == 1:
-            text = "Q K^T"
+            text = product
         elif math.isclose(formula.scale, size**-0.5, rel_tol=1e-6):
-            text = f"Q K^T / sqrt({size})"
+            text = f"{product} / sqrt({size})"
         else:
-            text = f"{formula.scale:.4g} Q K^T"
+            text = f"{formula.scale:.4g} {product}"
         if formula.cap is not None:
             text = f"{formula.cap:g} tanh({text} / {formula.cap:g})"
         return f"{text} + bias" if has_bias else text
 
-    def choice_text(self) -> str:
+    def choice_text(self, scores: str = "S") -> str:
         """Return the formula of the weights, such as "softmax(S)"."""
         beta = self.formula.beta
         if beta is None:
-            return f"{self.formula.choice}(S)"
-        return "softmax(S)" if beta == 1 else f"softmax({beta:.4g} S)"
+            return f"{self.formula.choice}({scores})"
+        return f"softmax({scores})" if beta == 1 else f"softmax({beta:.4g} {scores})"
 
 
 @dataclass(eq=False, kw_only=True)
@@ -151,18 +166,27 @@ class VectorRecorder:
         self._last: dict[str, CallVectors] = {}
         self._sources: dict[str, tuple[Tensor, tuple[int, int | None]]] = {}
         self._heads: dict[str, MultiHead] = {}
+        self._value_maps: dict[str, nn.Linear] = {}
         for name, module in model.named_modules():
             read = f"{name}.read" if name else "read"
             if isinstance(module, MultiHead) and read in reads:
                 self._heads[read] = module
+            elif read in reads and isinstance(own := getattr(module, "value_map", None), nn.Linear):
+                self._value_maps[read] = own
         self._projections: dict[str, dict[str, Tensor]] = {}
 
     def register_hooks(self) -> list[RemovableHandle]:
         handles = []
-        for name, heads in self._heads.items():
 
-            def keep_source(_: nn.Module, args: tuple, name: str = name) -> None:
+        def source_hook(name: str, projection: nn.Module) -> RemovableHandle:
+            def keep_source(_: nn.Module, args: tuple) -> None:
                 self._sources[name] = args[0], self._trace.position
+
+            return projection.register_forward_pre_hook(disable_compile(keep_source))
+
+        for name, value_map in self._value_maps.items():
+            handles.append(source_hook(name, value_map))
+        for name, heads in self._heads.items():
 
             def keep_items_and_result(
                 _: nn.Module, args: tuple, kwargs: dict[str, Any], output: Tensor, name: str = name
@@ -173,7 +197,7 @@ class VectorRecorder:
                     call.tensors |= {"items": self._store(items), "result": self._store(output)}
 
             after = disable_compile(keep_items_and_result)
-            handles.append(heads.key.register_forward_pre_hook(disable_compile(keep_source)))
+            handles.append(source_hook(name, heads.key))
             handles.append(heads.register_forward_hook(after, with_kwargs=True))
         return handles
 
@@ -183,13 +207,19 @@ class VectorRecorder:
         scores, allowed = reference.masked_scores(inputs)
         if allowed is not None:
             scores = mask_scores(scores, allowed)
-        if heads is not None and name not in self._projections:
-            stored = self._projections[name] = {}
+        maps = {} if heads is not None or inputs.num_axes > 3 else _maps_of(inputs.score)
+        if name not in self._projections:
+            parameters = dict(maps)
             for part_name in ("query", "key", "value", "output"):
-                part = getattr(heads, part_name)
+                part = getattr(heads, part_name, None)
+                if part_name == "value" and name in self._value_maps:
+                    part = self._value_maps[name]
                 for kind, weight in [] if part is None else part.named_parameters(recurse=False):
-                    label = f"{part_name} bias" if kind == "bias" else part_name
-                    stored[label] = self._store(weight)
+                    parameters[f"{part_name} bias" if kind == "bias" else part_name] = weight
+            if isinstance(inputs.form, TanhSum):
+                parameters["v"] = inputs.form.v
+            stored = {label: self._store(weight) for label, weight in parameters.items()}
+            self._projections[name] = stored
         source, position = self._sources.get(name, (None, None))
         query, keys, values = inputs.query, inputs.keys, inputs.values
         if inputs.num_axes > 4 or keys.shape[:-2] != values.shape[:-2]:
@@ -201,6 +231,8 @@ class VectorRecorder:
             "scores": scores.expand(sizes_of(inputs)),
             "outputs": output,
         }
+        if maps:
+            tensors["items"] = inputs.raw_query
         # What a call has in common with the last one is stored once.
         before = {} if last is None else last.tensors | {"source": last.source}
         for part, tensor in tensors.items():
@@ -211,7 +243,7 @@ class VectorRecorder:
             source=None if source is None else self._store(source, before.get("source")),
             extends=position == self._trace.position,
             projections=self._projections.get(name, {}),
-            formula=_formula(inputs, heads),
+            formula=_formula(inputs, heads, has_maps=bool(maps)),
         )
         return self._last[name]
 
@@ -274,30 +306,50 @@ def read_vectors(
         rows = [steps[i][part] if i in steps else none for i in range(len(entries))]
         vectors[part] = torch.cat(rows, -2)[..., :num_queries, :]
     projections = calls[-1][0].projections
-    source, values = _source_of(calls, source_row), vectors["values"][:, :num_keys]
-    if source is not None and _are_projected(source[:num_keys], values, projections):
+    source, name = _source_of(calls, source_row), "value"
+    if source is None and "value" not in projections:
+        source, name = vectors["values"][0], "key"  # the values are the states, if there are maps
+    projected = vectors[f"{name}s"][:, :num_keys]
+    if source is not None and _are_projected(source[:num_keys], projected, projections, name):
         vectors["source"] = _pad_rows(source, num_keys)
     for part in ("keys", "values"):
         vectors[part] = _pad_rows(vectors[part], num_keys)
     return ReadVectors(**vectors, projections=projections, formula=calls[-1][0].formula)
 
 
-def _formula(inputs: AttentionInputs, heads: MultiHead | None) -> ReadFormula:
+def _maps_of(score: Score) -> dict[str, Tensor]:
+    """Return the maps of states by a score, as "query", "key" and "query bias"; or none."""
+    if score.num_heads is not None:
+        return {}
+    if isinstance(score, Concat):
+        query, key = score.weight.split(
+            (score.query_dim, score.weight.shape[1] - score.query_dim), dim=1
+        )
+        return {"query": query, "key": key}
+    if not isinstance(score, Additive | General):
+        return {}
+    maps = {"query": score.query_weight, "key": score.key_weight}
+    bias = score.bias if isinstance(score, Additive) else None
+    return maps if bias is None else maps | {"query bias": bias}
+
+
+def _formula(inputs: AttentionInputs, heads: MultiHead | None, *, has_maps: bool) -> ReadFormula:
     form, choice = inputs.form, inputs.choice
     is_product = isinstance(form, InnerProduct)
     beta = choice.beta if isinstance(choice, Soft) else None
     if isinstance(beta, Tensor):
         beta = float(beta.detach()) if beta.numel() == 1 else None
-    mapped: list[nn.Module] = [] if heads is None or heads.positions is None else [heads.positions]
-    if inputs.raw_query.data_ptr() != inputs.query.data_ptr():
-        mapped.append(inputs.score)
+    mapped = [] if heads is None or heads.positions is None else [_one_line(heads.positions)]
+    if not has_maps and inputs.raw_query.data_ptr() != inputs.query.data_ptr():
+        mapped.append(f"the map of {type(inputs.score).__name__}")
     return ReadFormula(
         score=_one_line(inputs.score),
         scale=form.scale if is_product else None,
         cap=form.cap if is_product else None,
         choice=_one_line(choice),
         beta=beta,
-        mapped=", then ".join(_one_line(module) for module in mapped),
+        is_additive=isinstance(form, TanhSum),
+        mapped=", then ".join(mapped),
     )
 
 
@@ -324,15 +376,17 @@ def _row_of(tensor: Tensor, row: int, num_axes: int) -> Tensor:
     return tensor[None] if tensor.dim() < num_axes else tensor
 
 
-def _are_projected(source: Tensor, values: Tensor, projections: Mapping[str, Tensor]) -> bool:
-    """Return True if the values (head, key, value_dim) are projected from these items.
+def _are_projected(
+    source: Tensor, values: Tensor, projections: Mapping[str, Tensor], name: str
+) -> bool:
+    """Return True if keys or values (head, key, value_dim) are projected from these items.
 
     Another memory may have been projected since, or values from other items than keys.
     """
-    weight = projections.get("value")
+    weight = projections.get(name)
     if weight is None or source.shape != (values.shape[-2], weight.shape[1]):
         return False
-    expected = nn.functional.linear(source, weight, projections.get("value bias"))
+    expected = nn.functional.linear(source, weight, projections.get(f"{name} bias"))
     actual = values.transpose(0, 1).flatten(1)
     return expected.shape == actual.shape and bool(
         (expected - actual).abs().max() <= _TOLERANCE * actual.abs().max()

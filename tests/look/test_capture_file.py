@@ -78,7 +78,7 @@ def test_a_failure_leaves_nothing(capture, tmp_path):
 
 
 DAMAGES = {
-    "is not a capture of version 4: .* version 1; record it again": (
+    "is not a capture of version 5: .* version 1; record it again": (
         lambda header, _: header["__metadata__"].update(version="1")
     ),
     r"damaged: Expected `str`, got `null` - at `\$.title`": (

@@ -16,6 +16,7 @@ from regard.look.capture import Capture
 from regard.look.maps import AttentionMap
 from regard.look.record import record
 from regard.look.vectors import VECTORS, ReadVectors
+from regard.models.cores.config import RecurrentConfig
 from tests.helpers import close
 from tests.look.toys import (
     BOS,
@@ -83,23 +84,44 @@ def test_the_walk_of_every_read_of_a_search_is_the_lectures():
 
 
 @torch.no_grad()
-def test_a_recurrent_decoder_asks_with_its_states():
-    model = model_of(CORES["recurrent"])
-    capture = capture_sources(model, SOURCES[:2], vectors=True)
-    read = model.core.read
+@pytest.mark.parametrize("value_map", [None, 3])
+@pytest.mark.parametrize("attention", ["additive", "concat", "general", "dot"])
+def test_a_recurrent_decoder_asks_with_its_states(attention, value_map):
+    """q_j = W_q s_j, k_i = W_k h_i, v_i = h_i or W_v h_i, with the states that the read gets."""
+    model = model_of(RecurrentConfig(width=6, hidden=8, attention=attention, value_map=value_map))
+    read, states = model.core.read, []
+    read.register_forward_pre_hook(lambda _, args: states.append(args[0]))
+    capture = capture_sources(model, SOURCES[:2], beam=2, vectors=True)
+    texts = {
+        "additive": "v . tanh(W_k h_i + W_q s_j)",
+        "concat": "v . tanh(W_k h_i + W_q s_j)",
+        "general": "(W_k h_i) . (W_q s_j)",
+    }
     for sample_maps in capture:
         (attention_map,) = sample_maps.find("recurrent")
-        vectors = vectors_of(attention_map)
-        assert vectors.items is vectors.source is vectors.result is None
-        assert not vectors.projections
-        assert vectors.formula.scale is None
-        assert vectors.formula.score.startswith("Additive(")
+        vectors, weights = vectors_of(attention_map), attention_map.head(0)
+        assert vectors.result is None
         (q,), (k,), (v,) = vectors.queries, vectors.keys, vectors.values
-        close(k, v @ read.score.key_weight.T)  # k_i = W_k h_i, v_i = h_i
-        scores = torch.tanh(q[:, None] + k) @ read.score.v
+        s, h, parts = q, k, vectors.projections
+        if attention != "dot":
+            s, h = vectors.items, vectors.source
+            close(q, s @ parts["query"].T)
+            close(k, h @ parts["key"].T)
+        recorded = torch.cat([state[:, 0] for state in states])
+        assert all(bool((recorded == state).all(-1).any()) for state in s)
+        close(v, h if value_map is None else h @ model.core.value_map.weight.T)
+        if attention == "concat":
+            close(torch.cat((parts["query"], parts["key"]), 1), read.score.weight)
+        scores = q @ k.T
+        if attention in ("additive", "concat"):
+            scores = torch.tanh(q[:, None] + k) @ parts["v"]
+            close(parts["v"], read.score.v)
         close(vectors.scores[0], scores)
+        if attention != "dot":
+            text = vectors.score_text(has_bias=False, query="W_q s_j", key="W_k h_i")
+            assert text == texts[attention]
         alpha = scores.softmax(-1)
-        close(attention_map.head(0), alpha)
+        close(weights, alpha)
         close(vectors.outputs[0], alpha @ v)
 
 

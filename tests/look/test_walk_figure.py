@@ -10,10 +10,12 @@ from matplotlib.figure import Figure
 
 from regard.errors import UserError
 from regard.look.capture import Capture
+from regard.look.figures.matrix import number_text
 from regard.look.measures import contribution_maps, decoder_contribution_map
 from regard.look.sample import Axis, Sample, format_score
+from regard.models.cores.config import RecurrentConfig, TransformerConfig
 from tests.look.maps import capture_of
-from tests.look.pictures import check_picture
+from tests.look.pictures import check_picture, texts_of
 from tests.look.toys import CORES, SOURCES, capture_sources, encoder_formulas, model_of
 
 
@@ -49,7 +51,7 @@ def test_walk_draws_every_step_of_a_head(head, model, capture, figures, tmp_path
     for title, name in zip(titles, "XQKVSAZ", strict=True):
         assert drawn[title] == pytest.approx(expected[name].numpy(), abs=1e-6), name
     tops = [round(axes.get_position().y1, 6) for axes in figures[0].axes]
-    assert tops == [tops[0]] * 4 + [tops[4]] * 3  # two rows: little of the figure is empty
+    assert tops == [tops[0]] + [tops[1]] * 3 + [tops[4]] * 3  # X; Q, K, V; S, A, Z
 
 
 def test_walk_of_a_decoder_shows_what_is_masked(capture, figures, tmp_path):
@@ -82,21 +84,129 @@ def test_walk_of_one_query_adds_the_weighted_values(model, capture, figures, tmp
 
 
 def test_multihead_draws_the_five_steps(model, capture, figures, tmp_path):
-    capture.plot(tmp_path / "m.svg", view="multihead", kind="encoder self")
-    drawn, heads = matrices_of(figures[0]), [encoder_formulas(model, head) for head in (0, 1)]
-    for number, head in enumerate(heads, start=1):
-        for letter in "QKV":
-            assert drawn[f"W_{letter}, head {number}"] == pytest.approx(head[f"W_{letter}"].numpy())
-        for letter in "QKVAZ":
-            assert drawn[f"{letter}, head {number}"] == pytest.approx(
-                head[letter].numpy(), abs=1e-6
-            )
+    """By default of the encoder; the matrices of each head are below those of the first."""
+    capture.plot(tmp_path / "m.svg", view="multihead")
+    heads = [encoder_formulas(model, head) for head in (0, 1)]
+    letters = ["W_Q", "W_K", "W_V", "Q", "K", "V", "A", "Z"]
+    texts, axes = [text.get_text() for text in figures[0].texts], figures[0].axes
+    drawn = [panel.get_images()[0].get_array().filled(np.nan) for panel in axes]
+    assert [text for text in texts if text in letters] == letters
+    for number, head in enumerate(heads):
+        row = slice(1 + 8 * number, 9 + 8 * number)
+        for letter, array in zip(letters, drawn[row], strict=True):
+            assert array == pytest.approx(head[letter].numpy(), abs=1e-6), letter
+        assert axes[row][0].get_ylabel() == f"head {number + 1}"
+        lefts = [panel.get_position().x0 for panel in axes[row]]
+        assert lefts == pytest.approx([panel.get_position().x0 for panel in axes[1:9]])
+        for panel, first in zip(axes[row], axes[1:9], strict=True):
+            assert panel.get_images()[0].get_clim() == first.get_images()[0].get_clim()
     joined = torch.cat([head["Z"] for head in heads], -1)
     output = model.core.encoder[0].attention.output
-    assert drawn["[Z_1, ..., Z_2]"] == pytest.approx(joined.numpy(), abs=1e-6)
-    assert drawn["W_O"] == pytest.approx(output.weight.detach().numpy().T)
     result = joined @ output.weight.detach().T + output.bias.detach()
-    assert drawn["[Z_1, ...] W_O + b"] == pytest.approx(result.numpy(), abs=1e-6)
+    ends = {
+        "[Z_1, ..., Z_2]": joined,
+        "W_O": output.weight.detach().T,
+        "[Z_1, ..., Z_2] W_O + b": result,
+    }
+    assert set(ends) <= set(texts)
+    for array, numbers in zip(drawn[-3:], ends.values(), strict=True):
+        assert array == pytest.approx(numbers.numpy(), abs=1e-6)
+
+
+def test_eight_heads_fit_a_page_and_their_columns_hold(figures, tmp_path):
+    core = TransformerConfig(layers=1, width=64, heads=8, feedforward=5)
+    capture_sources(model_of(core), SOURCES[3:], vectors=True).plot(
+        tmp_path / "m.png", view="multihead"
+    )
+    width, height = figures[0].get_size_inches() * 2.54
+    assert width < 25
+    assert height < 29.7
+    heads = figures[0].axes[1:65]
+    for first, panel in enumerate(heads):
+        assert panel.get_position().x0 == pytest.approx(heads[first % 8].get_position().x0)
+
+
+def shown(numbers: np.ndarray, most: tuple[int, int]) -> np.ndarray:
+    """Return the drawn rows and columns of numbers, with NaN for an ellipsis."""
+    for axis, limit in enumerate(most):
+        if numbers.shape[axis] > limit:
+            first, last = np.split(numbers, [limit - 2], axis)
+            last = last.take([-1], axis)
+            numbers = np.concatenate((first, np.full_like(last, np.nan), last), axis)
+    return numbers
+
+
+@pytest.mark.parametrize("query", [None, 2])
+@pytest.mark.parametrize("attention", ["additive", "concat", "general", "dot"])
+def test_walk_of_a_recurrent_decoder_has_the_formula_of_its_score(
+    attention, query, figures, tmp_path
+):
+    core = RecurrentConfig(width=6, hidden=10, encoder_hidden=10, attention=attention)
+    capture = capture_sources(model_of(core), SOURCES[3:], vectors=True)
+    path = capture.plot(tmp_path / "w.svg", view="walk", query=query)
+    vectors = capture[0].maps[0].vectors()
+    parts = {name: part.numpy() for name, part in vectors.projections.items()}
+    s, h = vectors.queries[0].numpy(), vectors.keys[0].numpy()
+    if attention != "dot":
+        s, h = vectors.items.numpy(), vectors.source.numpy()
+    j, states, mapped = "j" if query is None else query, {f"s_{query or 'j'}": s}, {"h_i": h}
+    q, k, formula = s, h, f"h_i . s_{j}"
+    if attention != "dot":
+        q, k = s @ parts["query"].T, h @ parts["key"].T
+        states[f"W_q s_{j}"], mapped["W_k h_i"] = q, k
+        formula = f"(W_k h_i) . (W_q s_{j})"
+    scores = q @ k.T
+    if "v" in parts:
+        formula = f"v . tanh(W_k h_i + W_q s_{j})"
+        hidden = np.tanh(q[:, None] + k)
+        scores = hidden @ parts["v"]
+        if query is not None:
+            mapped[f"tanh(W_k h_i + W_q s_{j})"] = hidden[query - 1]
+    alpha = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    titles = {"query": "W_q", "key": "W_k", "v": "v"}
+    below = {titles[name]: shown(np.atleast_2d(part), (5, 8)) for name, part in parts.items()}
+    if query is None:
+        above = {title: shown(array, (24, 8)) for title, array in (states | mapped).items()}
+        below |= {f"a_ij = {formula}": scores, "alpha_ij = softmax_i(a_ij)": alpha}
+        below["c_j = sum_i alpha_ij h_i"] = shown(alpha @ h, (24, 8))
+    else:
+        row = slice(query - 1, query)
+        above = {title: shown(array[row], (24, 8)) for title, array in states.items()}
+        one = alpha[row].T
+        mapped |= {f"a_i{j}": scores[row].T, f"alpha_i{j}": one, f"alpha_i{j} h_i": one * h}
+        below |= {title: shown(array, (24, 5)) for title, array in mapped.items()}
+        below[f"c_{j} = sum_i alpha_i{j} h_i"] = shown((alpha @ h)[row], (24, 8))
+        texts = texts_of(path)
+        assert f"a_i{j} = {formula},   alpha_i{j} = softmax_i(a_i{j})" in texts
+    drawn = matrices_of(figures[0])
+    assert drawn.keys() == (above | below).keys()
+    for title, array in (above | below).items():
+        assert drawn[title] == pytest.approx(array, abs=1e-6, nan_ok=True), title
+    is_concat = any("v . tanh(W [s_j; h_i])" in text for text in texts_of(path))
+    assert is_concat == (attention == "concat")
+
+
+def test_wide_vectors_are_drawn_with_numbers_and_an_ellipsis(figures, tmp_path):
+    core = TransformerConfig(layers=1, width=128, heads=4, feedforward=5)
+    capture = capture_sources(model_of(core), SOURCES[3:], vectors=True)
+    path = capture.plot(tmp_path / "w.svg", view="walk", kind="cross", head=2)
+    vectors, drawn = capture[0].find("cross")[-1].vectors(), matrices_of(figures[0])
+    assert figures[0].get_size_inches()[0] * 2.54 < 25
+    assert drawn["X'"] == pytest.approx(shown(vectors.items.numpy(), (24, 8)), nan_ok=True)
+    expected = shown(vectors.queries[1].numpy(), (24, 8))
+    assert drawn["Q = X' W_Q + b"] == pytest.approx(expected, nan_ok=True)
+    texts = texts_of(path)
+    assert f"{len(vectors.items)} x 128, columns 1 to 6 and 128" in texts
+    assert "..." in texts
+    for number in expected[0][[0, 1, 2, 3, 4, 5, 7]]:
+        assert number_text(number) in texts
+
+
+def test_a_query_of_cross_attention_is_x_prime(capture, figures, tmp_path):
+    path = capture.plot(tmp_path / "w.svg", view="walk", kind="cross", query=2)
+    titles = list(matrices_of(figures[0]))
+    assert titles[:2] == ["x'_2", "q_2 = x'_2 W_Q + b"]
+    assert "s_2 = q_2 K^T / sqrt(3),   a_2 = softmax(s_2)" in texts_of(path)
 
 
 @pytest.mark.parametrize("head", [None, 2])
@@ -135,7 +245,7 @@ def test_recurrent_reads_have_a_walk_but_no_heads(capture, tmp_path):
     with pytest.raises(UserError, match=r"query must be between 1 and \d, got 99"):
         capture.plot(tmp_path / "x.png", view="walk", query=99)
     recurrent = capture_sources(model_of(CORES["recurrent"]), SOURCES[:1], vectors=True)
-    with pytest.raises(UserError, match="view 'multihead' requires a read of MultiHead"):
+    with pytest.raises(UserError, match="requires a read of MultiHead; this sample has recurrent"):
         recurrent.plot(tmp_path / "x.png", view="multihead")
     check_picture(recurrent.plot(tmp_path / "x.png", view="walk"))
     check_picture(recurrent.plot(tmp_path / "y.png", view="walk", query=1))

@@ -4,7 +4,8 @@
 
 Each matrix is scaled to its own largest magnitude, which its caption states; weights are scaled
 from 0 to 1. A matrix of more rows or columns than fit is reduced: a cell then stands for k rows or
-columns, and has the number of largest magnitude among them; the caption says so.
+columns, and has the number of largest magnitude among them; the caption says so. With `most`, a
+matrix shows its first rows and columns, an ellipsis and its last ones instead, with their numbers.
 """
 
 import math
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from regard.look.figures.canvas import (
@@ -32,7 +34,7 @@ from regard.look.sample import format_score
 MASKED = "#d9dee4"
 """Color of cells without a number."""
 _POINT = 1 / 72
-_NUMBER_WIDTH, _CELL = 0.34, 0.19
+_NUMBER_WIDTH, _CELL = 0.3, 0.19
 """Width in inches of a cell with a number, and height of any cell and width of others."""
 _NUMBER_FONT, _LABEL_FONT, _TITLE_FONT, _CAPTION_FONT = 5.6, 7.0, 8.0, 6.0
 _MAX_COLUMNS, _MAX_ROWS = 16, 24
@@ -63,17 +65,37 @@ class Matrix:
     """Magnitude with the darkest color; default: the largest of this matrix."""
     cell: tuple[float, float] | None = None
     """Width and height of a cell in inches, without numbers; None: with numbers, if they fit."""
+    most: tuple[int, int] | None = None
+    """Largest number of rows and columns: of others only the last is drawn, behind an ellipsis."""
+    about: str | None = None
+    """Caption in place of shape and scale."""
+    room: float = 0.0
+    """Least width in inches of its column, for columns of several rows."""
+
+    @property
+    def indices(self) -> tuple[list[int], list[int]]:
+        """Indices of the drawn rows and columns; -1: an ellipsis."""
+        sizes = self.numbers.shape
+        most = sizes if self.most is None else self.most
+        rows, columns = (_indices(size, limit) for size, limit in zip(sizes, most, strict=True))
+        return rows, columns
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of drawn rows and columns."""
+        rows, columns = self.indices
+        return len(rows), len(columns)
 
     @property
     def has_numbers(self) -> bool:
-        rows, columns = self.numbers.shape
+        rows, columns = self.shape
         return self.cell is None and rows <= _MAX_ROWS and columns <= _MAX_COLUMNS
 
     @property
     def size(self) -> tuple[float, float]:
         """Width and height of its cells in inches."""
-        rows, columns = self.numbers.shape
-        width, height = fit_cell(self.numbers.shape, 2.6) if self.cell is None else self.cell
+        rows, columns = self.shape
+        width, height = fit_cell(self.shape, 2.6) if self.cell is None else self.cell
         if self.cell is None and rows <= _MAX_ROWS:
             height = _CELL  # the same whether or not the cells have numbers
         return columns * (_NUMBER_WIDTH if self.has_numbers else width), rows * height
@@ -81,13 +103,18 @@ class Matrix:
     @property
     def caption(self) -> str:
         """Shape and scale, and how the matrix is reduced."""
+        if self.about is not None:
+            return self.about
         parts = [" x ".join(f"{size:,}" for size in self.numbers.shape)]
+        for name, indices in zip(("rows", "columns"), self.indices, strict=True):
+            if -1 in indices:
+                parts.append(f"{name} 1 to {len(indices) - 2} and {indices[-1] + 1:,}")
         if not self.is_weights and not self.has_numbers:
             finite = np.abs(self.numbers[np.isfinite(self.numbers)])
             sign = "\u00b1" if self.is_signed else ""
             parts.append(f"up to {sign}{finite.max(initial=0):.3g}")
         _, rows, columns = reduce_cells(self.numbers)
-        if (rows, columns) != (1, 1):
+        if self.most is None and (rows, columns) != (1, 1):
             parts.append(f"a cell: largest of {rows} x {columns}")
         return ", ".join(parts)
 
@@ -95,13 +122,20 @@ class Matrix:
     def head(self) -> float:
         """Height above its cells: title, caption, name of the axis and labels of columns."""
         labels = _width(self.columns, _LABEL_FONT) + 0.04 if self.columns else 0.0
-        return _TITLE_HEIGHT + _CAPTION_HEIGHT + labels + (_NAME if self.names[1] else 0.0)
+        title = _TITLE_HEIGHT if self.title else 0.0
+        caption = _CAPTION_HEIGHT if self.caption else 0.0
+        return title + caption + labels + (_NAME if self.names[1] else 0.0)
 
     @property
     def margin(self) -> float:
         """Width to the left of its cells: name of the axis and labels of rows."""
         labels = _width(self.rows, _LABEL_FONT) + 0.06 if self.rows else 0.0
         return labels + (_NAME if self.names[0] else 0.0)
+
+
+def _indices(size: int, most: int) -> list[int]:
+    """Return the indices of `most` of `size` rows: the first ones, -1 and the last."""
+    return list(range(size)) if size <= most else [*range(most - 2), -1, size - 1]
 
 
 def fit_cell(shape: tuple[int, ...], side: float) -> tuple[float, float]:
@@ -137,6 +171,8 @@ def plot_matrices(
     top += 0.2 if about else 0.0
     placed: list[tuple[Matrix, float, float]] = []
     for heading, matrices in rows:
+        if placed:
+            top += 0.25 if heading or matrices[0].title else 0.12
         if heading:
             texts.append((_EDGE, top, heading, _TITLE_FONT, "#0c56a5"))
             top += 0.2
@@ -148,13 +184,14 @@ def plot_matrices(
                 matrix.size[0],
                 _width(matrix.title, _TITLE_FONT),
                 _width(matrix.caption, _CAPTION_FONT),
+                matrix.room,
             )
             if left > _EDGE and left + matrix.margin + block + reserve > width:
                 left, top = _EDGE, bottom + 0.2
             left += matrix.margin
             cells = top + head
             texts.append((left, cells - matrix.head, matrix.title, _TITLE_FONT, INK))
-            caption_top = cells - matrix.head + _TITLE_HEIGHT
+            caption_top = cells - matrix.head + (_TITLE_HEIGHT if matrix.title else 0.0)
             texts.append((left, caption_top, matrix.caption, _CAPTION_FONT, PALE))
             placed.append((matrix, left, cells))
             bottom = max(bottom, cells + matrix.size[1])
@@ -162,7 +199,8 @@ def plot_matrices(
                 scale = left + matrix.size[0] + 0.15, cells
             right = max(right, left + block)
             left += block + _GAP
-        top = bottom + 0.25
+        top = bottom
+    top += 0.25
     texts.append((_EDGE, top, note, _LABEL_FONT, PALE))
     right = max(right, *(left + _width(text, font) for left, _, text, font, _ in texts))
     wide, high = right + 0.1, top + (0.3 if note else 0.0)
@@ -219,8 +257,11 @@ def _width(text: str | Sequence[str], font: float) -> float:
 
 
 def _draw_cells(axes: Axes, matrix: Matrix) -> None:
-    cells, per_row, per_column = reduce_cells(matrix.numbers)
-    (rows, columns), (width, height) = matrix.numbers.shape, matrix.size
+    shown_rows, shown_columns = (np.array(indices) for indices in matrix.indices)
+    numbers = matrix.numbers[np.ix_(shown_rows, shown_columns)]
+    is_left_out = (shown_rows < 0)[:, None] | (shown_columns < 0)
+    cells, per_row, per_column = reduce_cells(np.where(is_left_out, np.nan, numbers))
+    (rows, columns), (width, height) = matrix.shape, matrix.size
     largest = float(np.abs(cells[np.isfinite(cells)]).max(initial=0))
     bound = 1.0 if matrix.is_weights else matrix.bound or largest or 1.0
     if matrix.is_weights or not matrix.is_signed:
@@ -237,14 +278,17 @@ def _draw_cells(axes: Axes, matrix: Matrix) -> None:
     if min(width / columns, height / rows) > 0.05:
         axes.vlines(range(1, columns), 0, rows, colors=GRID, linewidth=0.3)
         axes.hlines(range(1, rows), 0, columns, colors=GRID, linewidth=0.3)
+    place: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": _NUMBER_FONT}
+    for i, j in np.argwhere(is_left_out):
+        axes.add_patch(Rectangle((j, i), 1, 1, color="white"))
+        axes.text(j + 0.5, i + 0.5, "...", color=PALE, **place)
     if matrix.has_numbers:
-        for i, j in np.ndindex(rows, columns):
-            number = float(matrix.numbers[i, j])
+        for i, j in np.argwhere(~is_left_out):
+            number = float(numbers[i, j])
             red, green, blue, _ = colors((number - low) / (bound - low))
             is_dark = math.isfinite(number) and 0.3 * red + 0.59 * green + 0.11 * blue <= 0.55
             text = format_score(number) if matrix.is_weights else number_text(number)
             color = "white" if is_dark else INK
-            place = {"ha": "center", "va": "center", "fontsize": _NUMBER_FONT}
             axes.text(j + 0.5, i + 0.5, text, color=color, **place)
     axes.xaxis.tick_top()
     axes.tick_params(length=0, pad=2, colors=INK, labelsize=_LABEL_FONT)
@@ -255,9 +299,10 @@ def _draw_cells(axes: Axes, matrix: Matrix) -> None:
     axes.xaxis.set_label_position("top")
     room = 1.25 * _LABEL_FONT * _POINT
     if matrix.rows:
-        shown_rows = range(0, rows, math.ceil(room / (height / rows)))
-        axes.set_yticks([i + 0.5 for i in shown_rows], [matrix.rows[i] for i in shown_rows])
+        labeled = np.arange(0, rows, math.ceil(room / (height / rows)))
+        labels = ["..." if i < 0 else matrix.rows[i] for i in shown_rows[labeled]]
+        axes.set_yticks(labeled + 0.5, labels)
     if matrix.columns:
-        shown_columns = range(0, columns, math.ceil(room / (width / columns)))
-        labels = [matrix.columns[i] for i in shown_columns]
-        axes.set_xticks([i + 0.5 for i in shown_columns], labels, rotation=90)
+        labeled = np.arange(0, columns, math.ceil(room / (width / columns)))
+        labels = ["..." if j < 0 else matrix.columns[j] for j in shown_columns[labeled]]
+        axes.set_xticks(labeled + 0.5, labels, rotation=90)

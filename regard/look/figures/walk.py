@@ -1,11 +1,14 @@
 """Walk figures: a read step by step, with the numbers of a trained head (regard.look.vectors).
 
-    walk         X -> Q, K, V -> scores -> weights -> Z of one head, for all queries or for one
+    walk         X -> Q, K, V -> scores -> weights -> Z of one head, for all queries or for one;
+                 of a recurrent decoder s_j, h_i -> scores -> weights -> contexts c_j
     multihead    X -> W, Q, K, V, weights and Z of each head -> [Z_1, ..., Z_l] W_O
     contributions    parts of the model x items, as terms of a score
 
-Source: lectures, A.2, C.1, C.6.
+Source: lectures, A.2, B.4 to B.6, C.1, C.6.
 """
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -28,6 +31,10 @@ _Labels = tuple[list[str], list[str]]
 """Labels of queries and of keys."""
 _Rows = list[tuple[str, list[Matrix]]]
 """Rows of matrices, each with a heading."""
+_WIDTH = 9.8
+"""Width in inches, beyond which the matrices of a row continue below."""
+_MOST, _MOST_PER_KEY, _MOST_OF_WEIGHT = (24, 8), (24, 5), (5, 8)
+"""Largest number of rows and columns: of vectors, of those beside the keys of one query, of W."""
 _PROJECTIONS = {"Q": "query", "K": "key", "V": "value"}
 
 
@@ -38,25 +45,26 @@ def plot_walk(figure: Figure, request: FigureRequest) -> None:
     count, labels = len(vectors.queries), _labels(request.maps, own, vectors)
     head = request.index("head", count) or 0
     query = request.index("query", len(labels[0]))
-    if query is None:
+    if own.kind == "recurrent" and not vectors.formula.mapped:
+        rows = _alignment(own, vectors, labels, query)
+    elif query is None:
         rows = _all_queries(own, vectors, head, labels)
     else:
         rows = _one_query(own, vectors, head, labels, query)
     about = f"{own.kind}, layer {own.layer}"
     if count > 1:
         about += f", head {head + 1} of {count}"
-    plot_matrices(figure, rows, title=_title(request), about=about)
+    plot_matrices(figure, rows, title=_title(request), about=about, width=_WIDTH)
 
 
 def plot_multihead(figure: Figure, request: FigureRequest) -> None:
-    """Plot the five steps of multi-head attention, with the matrices of a layer."""
-    own = request.read()
+    """Plot the five steps of multi-head attention, by default of the first read with heads."""
+    own = _multihead_read(request)
     vectors = _vectors(own)
-    if vectors.items is None or not vectors.projections:
-        raise UserError(f"view 'multihead' requires a read of MultiHead, got {own.name}")
     queries, keys = _labels(request.maps, own, vectors)
     count = len(vectors.queries)
     rows: _Rows = [("1  the tokens, 2  their vectors", _item_matrices(vectors, queries, keys))]
+    heads: list[dict[str, np.ndarray]] = []
     for head in range(min(count, _MAX_HEADS)):
         arrays = {}
         for letter, name in _PROJECTIONS.items():
@@ -64,25 +72,40 @@ def plot_multihead(figure: Figure, request: FigureRequest) -> None:
             if projection is not None:
                 arrays[f"W_{letter}"] = _array(projection[0].T)
         q, k, v, _, weights, z = _numbers(own, vectors, head)
-        arrays |= {"Q": q, "K": k, "V": v, "A": weights, "Z": z}
+        heads.append(arrays | {"Q": q, "K": k, "V": v, "A": weights, "Z": z})
+    side = min(1.1, 4.8 / len(heads))
+    for head, arrays in enumerate(heads):
         shown = []
         for letter, numbers in arrays.items():
-            title, cell = f"{letter}, head {head + 1}", fit_cell(numbers.shape, 1.1)
-            shown.append(Matrix(title, numbers, is_weights=letter == "A", cell=cell))
-        rows.append((f"3  weights, 4  vectors of head {head + 1} of {count}", shown))
+            # The heads of a column have one scale, which is above the first.
+            bound = max(float(np.abs(one[letter]).max(initial=0)) for one in heads)
+            scale = "0 to 1" if letter == "A" else f"\u00b1{bound:.2g}"
+            matrix = Matrix(
+                letter if head == 0 else "",
+                numbers,
+                names=("" if shown else f"head {head + 1}", ""),
+                is_weights=letter == "A",
+                bound=bound,
+                cell=fit_cell(numbers.shape, side),
+                about=scale if head == 0 else "",
+                room=max(side, 0.45),
+            )
+            shown.append(matrix)
+        text = f"3  weights, 4  vectors of each of {count} heads; a column has one color scale"
+        rows.append(("" if head else text, shown))
     joined = vectors.outputs.transpose(0, 1).flatten(1)
-    last = [Matrix(f"[Z_1, ..., Z_{count}]", _array(joined), rows=queries)]
+    side = 1.3
+    last = [_heat(f"[Z_1, ..., Z_{count}]", joined, side, queries)]
     if "output" in vectors.projections:
-        last.append(Matrix("W_O", _array(vectors.projections["output"].T)))
+        last.append(_heat("W_O", vectors.projections["output"].T, side))
     if vectors.result is not None:
         bias = " + b" if "output bias" in vectors.projections else ""
-        title = f"[Z_1, ...] W_O{bias}"
-        last.append(Matrix(title, _array(vectors.result), rows=queries))
+        last.append(_heat(f"[Z_1, ..., Z_{count}] W_O{bias}", vectors.result, side, queries))
     rows.append(("5  concatenation, times W_O", last))
     about = f"{own.kind}, layer {own.layer}, {count} heads"
     if count > _MAX_HEADS:
         about += f", the first {_MAX_HEADS} shown"
-    plot_matrices(figure, rows, title=_title(request), about=about)
+    plot_matrices(figure, rows, title=_title(request), about=about, width=_WIDTH)
 
 
 def plot_contributions(figure: Figure, request: FigureRequest) -> None:
@@ -123,24 +146,25 @@ def plot_contributions(figure: Figure, request: FigureRequest) -> None:
 def _all_queries(own: AttentionMap, vectors: ReadVectors, head: int, labels: _Labels) -> _Rows:
     q, k, v, scores, weights, z = _numbers(own, vectors, head)
     queries, keys = labels
-    above = _item_matrices(vectors, queries, keys)
-    heading = "1  items, 2  queries, keys, values" if above else "1  queries, keys, values"
+    items, projected = _item_matrices(vectors, queries, keys), []
     for letter, numbers, names in (("Q", q, queries), ("K", k, keys), ("V", v, keys)):
         title = letter
         if _PROJECTIONS[letter] in vectors.projections:
             title = f"{letter} = {_formula(letter, vectors)}"
-        above.append(Matrix(title, numbers, rows=names))
+        projected.append(Matrix(title, numbers, rows=names, most=_MOST))
     score = vectors.score_text(has_bias="bias" in own.facts)
     below = [
         Matrix(f"S = {score}", scores, rows=queries, columns=keys),
         Matrix(
             f"A = {vectors.choice_text()}", weights, rows=queries, columns=keys, is_weights=True
         ),
-        Matrix("Z = A V", z, rows=queries),
+        Matrix("Z = A V", z, rows=queries, most=_MOST),
     ]
-    number = 3 if vectors.items is not None else 2
-    heading_below = f"{number}  scores, {number + 1}  weights, {number + 2}  weighted sums"
-    return [(heading, above), (heading_below, below)]
+    rows: _Rows = [("1  items", items)] if items else []
+    number = len(rows) + 1
+    rows.append((f"{number}  queries, keys, values", projected))
+    heading = f"{number + 1}  scores, {number + 2}  weights, {number + 3}  weighted sums"
+    return [*rows, (heading, below)]
 
 
 def _one_query(
@@ -149,26 +173,105 @@ def _one_query(
     q, k, v, scores, weights, z = _numbers(own, vectors, head)
     queries, keys = labels
     number, label = query + 1, [queries[query]]
+    name = f"x_{number}" if _is_self(vectors) else f"x'_{number}"
     asks = []
     if vectors.items is not None:
         item = _array(vectors.items[query : query + 1])
-        asks.append(Matrix(f"x_{number}", item, rows=label))
-    title = f"q_{number} = {_formula('Q', vectors, f'x_{number}')}"
-    asks.append(Matrix(title, q[query : query + 1], rows=() if asks else label))
+        asks.append(Matrix(name, item, rows=label, most=_MOST))
+    title = f"q_{number} = {_formula('Q', vectors, name)}"
+    asks.append(Matrix(title, q[query : query + 1], rows=() if asks else label, most=_MOST))
     share = weights[query][:, None]
     columns = [
-        Matrix("k_j, asked", k, rows=keys),
+        Matrix("k_j, asked", k, rows=keys, most=_MOST_PER_KEY),
         Matrix(f"s_{number}j", scores[query][:, None]),
         Matrix(f"a_{number}j", share, is_weights=True),
-        Matrix("v_j", v),
-        Matrix(f"a_{number}j v_j", share * np.where(share > 0, v, 0.0)),
+        Matrix("v_j", v, most=_MOST_PER_KEY),
+        Matrix(f"a_{number}j v_j", share * np.where(share > 0, v, 0.0), most=_MOST_PER_KEY),
     ]
     title = f"z_{number} = sum_j a_{number}j v_j"
-    total = Matrix(title, z[query : query + 1], rows=label)
-    score = vectors.score_text(has_bias="bias" in own.facts)
-    formulas = f"s = {score},   a = {vectors.choice_text().replace('S', 's')}"
+    total = Matrix(title, z[query : query + 1], rows=label, most=_MOST)
+    is_additive = vectors.formula.is_additive
+    score = vectors.score_text(
+        has_bias="bias" in own.facts, query=f"q_{number}", key="k_j" if is_additive else ""
+    )
+    scores = f"s_{number}j" if is_additive else f"s_{number}"
+    formulas = f"{scores} = {score},   a_{number} = {vectors.choice_text(f's_{number}')}"
     heading = f"{label[0]} (query {number} of {len(queries)}) asks {len(keys)} keys"
     return [(heading, asks), (formulas, columns), ("", [total])]
+
+
+def _alignment(
+    own: AttentionMap, vectors: ReadVectors, labels: _Labels, query: int | None
+) -> _Rows:
+    """Return the steps of a recurrent decoder in the letters of the lectures, for all j or one.
+
+    s_j: states of the decoder; h_i: states that it reads. For one j, the hidden layer of an
+    additive score is drawn, too. Source: lectures, B.4 to B.8.
+    """
+    q, k, v, scores, weights, z = _numbers(own, vectors, 0)
+    (outputs, sources), parts = labels, vectors.projections
+    from_s, from_h, value = "s_j", "h_i", "h_i"
+    of_outputs, of_sources = {"s_j": q}, {"h_i": k}
+    if "query" in parts:
+        from_s, from_h = "W_q s_j" + (" + b" if "query bias" in parts else ""), "W_k h_i"
+        of_outputs = {} if vectors.items is None else {"s_j": _array(vectors.items)}
+        of_sources = {} if vectors.source is None else {"h_i": _array(vectors.source)}
+        of_outputs[from_s], of_sources[from_h] = q, k
+    if query is not None and vectors.formula.is_additive:
+        of_sources[f"tanh({from_h} + {from_s})"] = np.tanh(k + q[query])
+    score = vectors.score_text(has_bias="bias" in own.facts, query=from_s, key=from_h)
+    choice = vectors.choice_text("a_ij").replace("softmax", "softmax_i")
+    if "value" in parts:
+        value, of_sources["v_i = W_v h_i"] = "v_i", v
+    about_parameters, parameters = "parameters", []
+    if vectors.formula.score.startswith("Concat("):
+        about_parameters += " of v . tanh(W [s_j; h_i]), W = [W_q W_k]"
+    for name, title in (("query", "W_q"), ("key", "W_k"), ("v", "v"), ("value", "W_v")):
+        if name in parts:
+            array = np.atleast_2d(_array(parts[name]))
+            parameters.append(Matrix(title, array, most=_MOST_OF_WEIGHT))
+    weighted = f"alpha_ij {value}"
+    if query is None:
+        below = [
+            Matrix(f"a_ij = {score}", scores, rows=outputs, columns=sources),
+            Matrix(f"alpha_ij = {choice}", weights, rows=outputs, columns=sources, is_weights=True),
+            Matrix(f"c_j = sum_i {weighted}", z, rows=outputs, most=_MOST),
+        ]
+        rows = [
+            ("states of the decoder", _matrices(of_outputs, outputs)),
+            ("states that it reads", _matrices(of_sources, sources)),
+            (about_parameters, parameters),
+            ("scores, weights, contexts", below),
+        ]
+        return [(heading, shown) for heading, shown in rows if shown]
+
+    def of_query(text: str) -> str:
+        return text.replace("_ij", f"_i{query + 1}").replace("_j", f"_{query + 1}")
+
+    share, label = weights[query][:, None], [outputs[query]]
+    terms = share * np.where(share > 0, v, 0.0)
+    one = {of_query(title): numbers[query : query + 1] for title, numbers in of_outputs.items()}
+    columns = []
+    arrays = of_sources | {"a_ij": scores[query][:, None], "alpha_ij": share, weighted: terms}
+    for title, numbers in arrays.items():
+        names = () if columns else sources
+        is_weights = title == "alpha_ij"
+        columns.append(
+            Matrix(of_query(title), numbers, rows=names, is_weights=is_weights, most=_MOST_PER_KEY)
+        )
+    heading = f"{label[0]} (output {query + 1} of {len(outputs)}) reads {len(sources)} states"
+    context = of_query(f"c_j = sum_i {weighted}")
+    rows = [
+        (heading, _matrices(one, label)),
+        (about_parameters, parameters),
+        (of_query(f"a_ij = {score},   alpha_ij = {choice}"), columns),
+        ("", _matrices({context: z[query : query + 1]}, label)),
+    ]
+    return [(heading, shown) for heading, shown in rows if shown]
+
+
+def _matrices(arrays: Mapping[str, np.ndarray], rows: Sequence[str]) -> list[Matrix]:
+    return [Matrix(title, numbers, rows=rows, most=_MOST) for title, numbers in arrays.items()]
 
 
 def _item_matrices(vectors: ReadVectors, queries: list[str], keys: list[str]) -> list[Matrix]:
@@ -176,11 +279,16 @@ def _item_matrices(vectors: ReadVectors, queries: list[str], keys: list[str]) ->
     if vectors.items is None:
         return []
     if _is_self(vectors):
-        return [Matrix("X", _array(vectors.items), rows=queries)]
-    matrices = [Matrix("X'", _array(vectors.items), rows=queries)]
+        return [Matrix("X", _array(vectors.items), rows=queries, most=_MOST)]
+    matrices = [Matrix("X'", _array(vectors.items), rows=queries, most=_MOST)]
     if vectors.source is not None:
-        matrices.append(Matrix("X", _array(vectors.source), rows=keys))
+        matrices.append(Matrix("X", _array(vectors.source), rows=keys, most=_MOST))
     return matrices
+
+
+def _heat(title: str, numbers: Tensor, side: float, rows: Sequence[str] = ()) -> Matrix:
+    array = _array(numbers)
+    return Matrix(title, array, rows=rows, cell=fit_cell(array.shape, side))
 
 
 def _formula(letter: str, vectors: ReadVectors, item: str = "") -> str:
@@ -201,6 +309,16 @@ def _numbers(own: AttentionMap, vectors: ReadVectors, head: int) -> list[np.ndar
     asks = vectors.queries[head], vectors.keys[shared], vectors.values[shared]
     gets = vectors.scores[head], own.head(head), vectors.outputs[head]
     return [_array(part) for part in (*asks, *gets)]
+
+
+def _multihead_read(request: FigureRequest) -> AttentionMap:
+    """Return the read to draw: of the kind asked for, or the first with heads and W_O."""
+    for own in request.reads() if request.kind else request.maps.find():
+        if own.vectors is None or own.vectors().result is not None:
+            kinds = [one for one in request.maps.find(own.kind) if one.queries == own.queries]
+            return request.read(kinds)
+    found = ", ".join(dict.fromkeys(own.kind for own in request.maps.maps))
+    raise UserError(f"view 'multihead' requires a read of MultiHead; this sample has {found}")
 
 
 def _vectors(own: AttentionMap) -> ReadVectors:

@@ -418,7 +418,7 @@ function explainScore(numbers: WalkNumbers, i: number, j: number): string[] {
   const score = S.at(i, j);
   const value = `S[${i + 1}, ${j + 1}] = ${exact(score)}`;
   if (score === -Infinity) return [value, "masked: this query may not attend to this key; its weight is 0"];
-  if (formula.scale === null) return [value, `= ${formula.score}(q, k)`];
+  if (formula.scale === null) return [value, `= ${numbers.scoreName}`];
   const terms = Array.from({ length: Q.columns }, (_, c) => [Q.at(i, c), K.at(j, c)] as const);
   const product = terms.reduce((sum, [q, k]) => sum + q * k, 0);
   const scaled = formula.scale * product;

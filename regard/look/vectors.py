@@ -328,9 +328,10 @@ def _maps_of(score: Score) -> dict[str, Tensor]:
         return {"query": query, "key": key}
     if not isinstance(score, Additive | General):
         return {}
-    maps = {"query": score.query_weight, "key": score.key_weight}
-    bias = score.bias if isinstance(score, Additive) else None
-    return maps if bias is None else maps | {"query bias": bias}
+    maps: dict[str, Tensor] = {"query": score.query_weight, "key": score.key_weight}
+    if isinstance(score, Additive) and score.bias is not None:
+        maps["query bias"] = score.bias
+    return maps
 
 
 def _formula(inputs: AttentionInputs, heads: MultiHead | None, *, has_maps: bool) -> ReadFormula:

@@ -21,12 +21,14 @@ import hashlib
 import importlib
 import math
 import signal
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import active_children, get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -223,20 +225,22 @@ def run_trial(name: str, trial: Trial) -> Numbers:
 @contextmanager
 def workers(count: int) -> Iterator[ProcessPoolExecutor]:
     """Processes that run trials side by side; an error or Ctrl-C ends them at once."""
-    pool = ProcessPoolExecutor(count, get_context("spawn"), initializer=_ignore_interrupts)
-    try:
-        yield pool
-    except BaseException:
-        for process in active_children():
-            process.terminate()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
+    with TemporaryDirectory(prefix="regard-lab-") as folder:
+        context = get_context("spawn")
+        pool = ProcessPoolExecutor(count, context, initializer=_start_worker, initargs=(folder,))
+        try:
+            yield pool
+        except BaseException:
+            for process in active_children():
+                process.kill()  # training would catch another signal, and finish
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
-def _ignore_interrupts() -> None:
-    # Ctrl-C reaches all processes of a terminal; the main one ends the others.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _start_worker(folder: str) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process
+    tempfile.tempdir = folder
 
 
 def run_all(

@@ -66,10 +66,17 @@ def run_claim(
             if f"{arm}/{seed}" not in record["numbers"]:
                 trials.append(Trial(arm, seed, record["rates"][arm], quick=quick))
     running = run_all(name, trials, pool)
-    for trial, numbers in track(running, f"trials of {name}", len(trials), size=lambda _: 1):
-        record["numbers"][f"{trial.arm}/{trial.seed}"] = numbers
-        record["seconds"] = time.monotonic() - start
-        _write(path, record)
+    try:
+        for trial, numbers in track(running, f"trials of {name}", len(trials), size=lambda _: 1):
+            record["numbers"][f"{trial.arm}/{trial.seed}"] = numbers
+            record["seconds"] = time.monotonic() - start
+            _write(path, record)
+    except KeyboardInterrupt:
+        kept = (
+            f"{len(record['numbers'])} of {len(seeds) * len(claim.arms)} trials are kept in {path}"
+        )
+        notify(f"{kept}; the same command continues")
+        raise
     record["numbers"] = dict(sorted(record["numbers"].items()))
     results = as_results(claim, record["numbers"])
     outcome = decide(claim, results, quick=quick)

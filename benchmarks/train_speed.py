@@ -83,7 +83,7 @@ class TorchModel(nn.Module):
         self.register_buffer("positions", torch.cat((angle.sin(), angle.cos()), -1))
         self.dropout = nn.Dropout(DROPOUT)
         self.core = nn.Transformer(
-            width, config.heads, layers, layers, config.feedforward, DROPOUT, batch_first=True
+            width, config.heads, layers, layers, int(config.feedforward), DROPOUT, batch_first=True
         )
         if not inner_dropout:
             encoder_layers: list[Any] = list(self.core.encoder.layers)
@@ -163,7 +163,7 @@ class TorchEncoder(nn.Module):
         layer = nn.TransformerEncoderLayer(
             config.width,
             config.heads,
-            config.feedforward,
+            int(config.feedforward),
             dropout,
             activation=config.activation,
             batch_first=True,

@@ -41,7 +41,7 @@ MeanLoss = Callable[[PairBatch], Tensor]
 def flops(config: TransformerConfig, batch: PairBatch) -> float:
     """Return 6 N per token, N the parameters of the matrix products for it; without padding and
     attention scores."""
-    width, inner, layers = config.width, config.feedforward, config.layers
+    width, inner, layers = config.width, int(config.feedforward), config.layers
     block = 4 * width**2 + 2 * width * inner
     source_weights = layers * (block + 2 * width**2)
     target_weights = layers * (block + 2 * width**2) + VOCAB * width
@@ -83,7 +83,7 @@ class _Torch(nn.Module):
         self.register_buffer("positions", torch.cat((angle.sin(), angle.cos()), -1))
         self.dropout = nn.Dropout(DROPOUT)
         self.core = nn.Transformer(
-            width, config.heads, layers, layers, config.feedforward, DROPOUT, batch_first=True
+            width, config.heads, layers, layers, int(config.feedforward), DROPOUT, batch_first=True
         )
         for module in self.core.modules():
             if isinstance(module, nn.MultiheadAttention):
@@ -122,7 +122,7 @@ def _settings(config: TransformerConfig, attention_dropout: float) -> dict[str, 
     sizes = {"vocab_size": VOCAB, "d_model": config.width, "max_position_embeddings": _LONGEST}
     for side in ("encoder", "decoder"):
         sizes |= {f"{side}_layers": config.layers, f"{side}_attention_heads": config.heads}
-        sizes |= {f"{side}_ffn_dim": config.feedforward}
+        sizes |= {f"{side}_ffn_dim": int(config.feedforward)}
     ids = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 2}
     rates = {"dropout": DROPOUT, "attention_dropout": attention_dropout, "activation_dropout": 0.0}
     form = {"activation_function": "relu", "scale_embedding": True, "forced_eos_token_id": None}
@@ -169,7 +169,7 @@ def _x_transformers(
         "depth": config.layers,
         "heads": config.heads,
         "attn_dim_head": config.width // config.heads,
-        "ff_mult": config.feedforward // config.width,
+        "ff_mult": int(config.feedforward) // config.width,
         "max_seq_len": _LONGEST,
         "attn_flash": True,
         "attn_dropout": attention_dropout,
@@ -200,7 +200,7 @@ def _joeynmt(config: TransformerConfig, attention_dropout: float) -> tuple[nn.Mo
         "hidden_size": config.width,
     }
     side |= {
-        "ff_size": config.feedforward,
+        "ff_size": int(config.feedforward),
         "dropout": DROPOUT,
         "layer_norm": "pre",
         "activation": "relu",
@@ -218,7 +218,7 @@ def _opennmt(config: TransformerConfig, attention_dropout: float) -> tuple[nn.Mo
     from onmt.models import NMTModel  # noqa: PLC0415
     from onmt.modules.embeddings import Embeddings  # noqa: PLC0415
 
-    width, heads, layers, inner = config.width, config.heads, config.layers, config.feedforward
+    width, heads, layers, inner = config.width, config.heads, config.layers, int(config.feedforward)
     encoder_embeddings, decoder_embeddings = (
         Embeddings(width, VOCAB, 0, position_encoding=True, dropout=DROPOUT) for _ in range(2)
     )

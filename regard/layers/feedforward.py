@@ -2,6 +2,7 @@
 
     FFN(x)      = W_2 f(W_1 x + b_1) + b_2
     gated       = W_2 (f(W_g x + b_g) * (W_1 x + b_1)) + b_2      SwiGLU: f = silu;  GeGLU: f = gelu
+    Dense(x)    = f(W x + b)                                      one layer
 
 The activation f has a name, or is a function:
 
@@ -10,8 +11,8 @@ The activation f has a name, or is a function:
     gelu-tanh   x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, an approximation of gelu
     silu        x / (1 + e^-x), also called swish
 
-Source: lectures, D.3, D.4; vaswani2017, section 3.3; gated shazeer2020; gelu hendrycks2016; silu
-        elfwing2018.
+Source: lectures, D.3, D.4, C.11 (one layer); vaswani2017, section 3.3; gated shazeer2020; gelu
+        hendrycks2016; silu elfwing2018.
 """
 
 from collections.abc import Callable
@@ -51,11 +52,7 @@ class FeedForward(nn.Module):
         gated: bool = False,
     ):
         super().__init__()
-        if not callable(activation) and activation not in ACTIVATIONS:
-            raise ValueError(
-                f"activation must be one of {', '.join(ACTIVATIONS)}, or a function, got "
-                f"{activation!r}"
-            )
+        _check_activation(activation)
         self.gate = Linear(dim, hidden, bias=bias) if gated else None
         self.expand = Linear(dim, hidden, bias=bias)
         self.contract = Linear(hidden, dim, bias=bias)
@@ -77,6 +74,26 @@ class FeedForward(nn.Module):
         expand, contract = form_of(self.expand, LinearForm), form_of(self.contract, LinearForm)
         gate = None if self.gate is None else form_of(self.gate, LinearForm)
         return FeedForwardForm(expand, contract, self.activation, gate)
+
+
+class Dense(nn.Module):
+    """Single layer u = f(W x + b) of dim inputs and outputs. activation: as of FeedForward."""
+
+    def __init__(
+        self, dim: int, *, activation: str | Callable[[Tensor], Tensor] = "relu", bias: bool = True
+    ):
+        super().__init__()
+        _check_activation(activation)
+        self.map, self.activation = Linear(dim, dim, bias=bias), activation
+
+    def forward(self, items: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
+        return _activate(self.activation, self.map(items))
+
+
+def _check_activation(activation: object) -> None:
+    if not callable(activation) and activation not in ACTIVATIONS:
+        names = ", ".join(ACTIVATIONS)
+        raise ValueError(f"activation must be one of {names}, or a function, got {activation!r}")
 
 
 def _activate(activation: str | Callable[[Tensor], Tensor], x: Tensor) -> Tensor:

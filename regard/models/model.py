@@ -108,8 +108,7 @@ class Model(nn.Module):
     def encoder(self, source: Any = None) -> Any:
         """Return h^Enc, the encoded source: items (Padded) of size core.memory_dim.
 
-        If the core decodes targets in order: its state before the first target (CoreState), which
-        holds h^Enc as keys and values. None for a model without a reader.
+        None for a model without a reader.
         """
         items = self._items(source)
         return None if items is None else self.writer.encode(self.core, items)
@@ -186,7 +185,7 @@ class Model(nn.Module):
         if self.reader is not None:
             kind = type(self.reader).__name__
             raise TypeError(f"`next_logits` needs a model without a reader, got a {kind}")
-        hidden = self.core(self.writer.embed(tokens), self.core.start(None, rows=tokens.shape[0]))
+        hidden = self.core(self.writer.embed(tokens), self.core.begin(None, rows=tokens.shape[0]))
         return self.writer.answer(hidden[:, -1])
 
     def _items(self, source: Any) -> Padded | None:
@@ -200,8 +199,8 @@ class Model(nn.Module):
         return None
 
     def _read(self, encoded: Any, queries: Tensor | None, source: Any) -> Any:
-        if encoded is None and queries is not None:
-            encoded = self.core.start(None, rows=queries.shape[0])
+        if self.writer.part == "decoder" and queries is not None:
+            encoded = self.core.begin(encoded, rows=queries.shape[0])
         return self.writer.read(self.core, encoded, source=source, queries=queries)
 
     def form(self) -> TextForm:

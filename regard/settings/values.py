@@ -67,7 +67,8 @@ class Kind:
                 names = join_choices(self.variants or [self.bases[0].__name__])
                 raise ValueError(f"must be {names}, got {short_repr(given)}")
             return given
-        if self.optional and (given is None or given in ("none", "null")):
+        is_choice = given in self.choices  # a choice may be called none
+        if self.optional and (given is None or (given in ("none", "null") and not is_choice)):
             return None
         items = given if isinstance(given, list | tuple) else [given]
         if self.count is not None and len(items) != self.count:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
+from regard.attention.choices import Hard
 from regard.errors import UserError
 from regard.training.tensors import is_sharded, load_tensors, tensors_of
 
@@ -131,7 +132,11 @@ class Replica:
         for value in tensors_of(model).values():
             dist.broadcast(value, src=0)
         if not self.is_sharded:
-            self.objective = DistributedDataParallel(self.objective, init_sync=False)
+            choices = [part for part in model.modules() if isinstance(part, Hard)]
+            without_gradient = any(choice.gradient == "none" for choice in choices)
+            self.objective = DistributedDataParallel(
+                self.objective, init_sync=False, find_unused_parameters=without_gradient
+            )
             return
         from torch.distributed.fsdp import fully_shard  # noqa: PLC0415  # takes 0.7 s to import
 

@@ -253,7 +253,8 @@ def test_nothing_is_collected_outside_the_context():
 
 def test_invalid_arguments_are_refused():
     with pytest.raises(
-        ValueError, match="gradient must be one of straight-through, gumbel, reinforce, got 'ste'"
+        ValueError,
+        match="gradient must be one of none, straight-through, gumbel, reinforce, got 'ste'",
     ):
         Hard("ste")
     for temperature in (0.0, -1.0, float("inf"), float("nan")):
@@ -261,6 +262,8 @@ def test_invalid_arguments_are_refused():
             ValueError, match=f"temperature must be positive and finite, got {temperature}"
         ):
             Hard(temperature=temperature)
+    with pytest.raises(ValueError, match=r"temperature must be 1 with gradient='none', got 2\.0"):
+        Hard("none", temperature=2.0)
     with (
         pytest.raises(ValueError, match=r"must contain a Hard\(gradient='reinforce'\), got none"),
         reinforce(nn.Sequential(Hard(), Soft())),

@@ -80,6 +80,7 @@ FEATURES = {
     "no-bias": {"bias": False, "norm_order": "post"},
     "beta": {"beta": 2.5, "key_heads": 2},
     "beta-learned": {"beta": "learned", "positions": RelativeConfig(), "kernel": "sdpa"},
+    "dense": {"feedforward": "dense", "norm_order": "post"},
     "hard": {"choice": "hard", "key_heads": 3},
     "hard-gumbel": {"choice": "hard", "hard": "gumbel", "score": "cosine"},
     "hard-reinforce": {

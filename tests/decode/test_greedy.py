@@ -79,6 +79,14 @@ def test_greedy_is_cut_unfinished_at_the_maximum_length() -> None:
     assert complete.score == pytest.approx(3 * math.log(0.9) / 4, rel=1e-5)
 
 
+def test_end_symbol_ends_the_output() -> None:
+    # The tree has no node behind the end symbol: a further step would raise KeyError.
+    stepper = TreeStepper({(): {4: 0.9, EOS: 0.1}, (4,): {EOS: 0.6, 4: 0.4}}, vocab=5)
+    ((hypothesis,),) = greedy(stepper, padded([[4]]), max_length=9, **IDS)
+    assert (hypothesis.tokens, hypothesis.finished) == ([4], True)
+    assert generated_ids(hypothesis) == [4, EOS]
+
+
 def test_greedy_takes_the_lower_id_of_equal_scores() -> None:
     stepper = TreeStepper(
         {(): {6: 0.25, 4: 0.25, 5: 0.25, EOS: 0.25}, (4,): {6: 0.5, 5: 0.5}}, vocab=7

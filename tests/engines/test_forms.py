@@ -68,6 +68,7 @@ OTHERS = {
     "inducing_points": 2, "window": 2,
     "beta": 2.0, "hard": "gumbel", "top_k": 2, "alpha": 2.0,
 }  # fmt: skip
+DENSE = "feedforward", "dense"
 NEEDS = {
     "head_key_dim": {"score": "general"}, "score_hidden": {"score": "additive"},
     "hard": {"choice": "hard"}, "top_k": {"choice": "topk"}, "alpha": {"choice": "sparse"},
@@ -90,7 +91,7 @@ def test_each_setting_of_a_transformer_is_tested() -> None:
     assert names == {name for name, _ in literals()} | set(OTHERS)
 
 
-@pytest.mark.parametrize(("field", "value"), [*literals(), *OTHERS.items()])
+@pytest.mark.parametrize(("field", "value"), [*literals(), *OTHERS.items(), DENSE])
 @pytest.mark.parametrize("make", [encoder_decoder, language_model])
 def test_each_value_of_each_setting_gives_the_outputs_of_torch_or_is_refused(
     make, field, value
@@ -98,6 +99,8 @@ def test_each_value_of_each_setting_gives_the_outputs_of_torch_or_is_refused(
     if make is language_model and field in ("inducing_points", "decoder_layers"):
         return  # the core refuses them: there is no encoder
     reason = check(make(dataclasses.replace(SMALL, **NEEDS.get(field, {}) | {field: value})))
+    if (field, value) == DENSE:
+        assert "feedforward is a Dense, which only torch runs" in str(reason)
     if make is encoder_decoder and field not in OTHERS:
         assert (reason is None) == ((field, value) in SUPPORTED)
 

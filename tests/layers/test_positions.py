@@ -53,6 +53,19 @@ def test_matrix_of_sinusoids_is_the_lectures():
     close(matrix, torch.tensor(expected))
 
 
+@pytest.mark.parametrize("positions", [Sinusoidal(6), Rotary(6)])
+def test_computed_matrices_have_the_dtype_of_the_module(positions):
+    single, exact = positions.matrix(13), positions.double().matrix(13)
+    assert (single.dtype, exact.dtype) == (torch.float32, torch.float64)
+    assert torch.equal(exact.float(), single)
+    angle = torch.arange(13)[:, None] / 10000 ** (torch.arange(0, 6, 2, dtype=torch.float64) / 6)
+    even, odd = exact[:, ::2], exact[:, 1::2]
+    sin, cos = (odd, even) if isinstance(positions, Rotary) else (even, odd)
+    torch.testing.assert_close(sin, angle.sin(), atol=1e-12, rtol=0)
+    torch.testing.assert_close(cos, angle.cos(), atol=1e-12, rtol=0)
+    assert torch.equal(positions.bfloat16().matrix(13), single)
+
+
 def test_sum_of_items_and_sinusoids_is_the_lectures():
     items = torch.randn(2, 4, 5)
     added = Sinusoidal(5).add(items)

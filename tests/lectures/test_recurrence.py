@@ -17,6 +17,7 @@ from regard.layers.recurrent.cells import CELLS
 from regard.layers.recurrent.self_attentive import SelfAttentiveCell
 from regard.models.cores.recurrent import Recurrent
 from regard.models.cores.transformer import Transformer
+from regard.models.writers.tags import TagWriter
 from tests.shapes import without_checks
 
 WIDTH, HIDDEN = 5, 8
@@ -295,3 +296,18 @@ def test_inner_products_of_all_queries_and_keys_cost_queries_times_keys_times_si
         flops(lambda: attend(query, (keys, keys), score=Dot(), kernel="reference"))
         == 2 * 2 * 3 * 5 * 7
     )
+
+
+def test_outputs_come_at_each_step_or_after_the_whole_input():
+    """Tag i needs x_1 .. x_i of a forward encoder, the first output of a decoder all of them."""
+    core, writer = recurrent(), TagWriter(HIDDEN, 3).double()
+    source = source_of(5, WIDTH, grad=True)
+
+    def inputs_of(out: Tensor) -> list[int]:
+        (grad,) = torch.autograd.grad(out.square().sum(), source.items, retain_graph=True)
+        return grad[0].any(-1).nonzero().flatten().tolist()
+
+    tags = writer.answer(core.encode(source))[0]
+    assert [inputs_of(tag) for tag in tags] == [list(range(i + 1)) for i in range(5)]
+    target = torch.randn(1, 1, WIDTH, dtype=torch.float64)
+    assert inputs_of(core(target, core.start(source))[0, 0]) == list(range(5))

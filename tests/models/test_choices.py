@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from regard.attention.attend import attend
 from regard.attention.choices import Hard, ReinforceSamples, Soft, Sparse, TopK, reinforce
 from regard.attention.masks import Padded
 from regard.attention.memory import Memory
@@ -89,6 +90,7 @@ def choices_of(model: nn.Module) -> list[Any]:
         ({"beta": "warm"}, "beta must be a number or learned, got 'warm'"),
         ({"beta": 0.0}, "beta must be above 0"),
         ({"choice": "hard", "beta": "learned"}, "beta must be a number with choice=hard"),
+        ({"choice": "hard", "hard": "none", "beta": 2.0}, "beta has no effect with hard=none"),
         ({"choice": "sparse", "alpha": 1.0}, "alpha must be above 1"),
         ({"choice": "topk", "top_k": 0}, "top_k must be from 1"),
     ],
@@ -213,7 +215,7 @@ def test_bare_argmax_passes_no_gradient_to_the_scores_but_softmax_does():
     values = torch.randn(6, 3, dtype=torch.float64)
     one_hot = nn.functional.one_hot(scores.argmax(-1), 6).double()
     assert not (one_hot @ values).requires_grad
-    bare = Hard("reinforce").eval()  # in evaluation it is the bare argmax
+    bare = Hard("none").train()
     assert torch.equal(bare(scores), one_hot)
     assert not bare(scores).requires_grad
     moved = scores.detach() + 1e-6 * torch.randn(4, 6)
@@ -223,6 +225,28 @@ def test_bare_argmax_passes_no_gradient_to_the_scores_but_softmax_does():
     (soft @ values).square().sum().backward()
     assert scores.grad is not None
     assert bool(scores.grad.any(-1).all())
+
+
+@pytest.mark.parametrize("kernel", ["auto", "reference", "gather"])
+def test_bare_argmax_passes_the_gradient_of_the_values_alone(kernel):
+    q, k, v = (torch.randn(2, n, 6, dtype=torch.float64, requires_grad=True) for n in (4, 5, 5))
+    out = attend(q, (k, v), choice=Hard("none"), kernel=kernel)
+    one_hot = nn.functional.one_hot((q @ k.mT).argmax(-1), 5).double()
+    assert torch.equal(out, one_hot @ v)
+    of_q, of_k, of_v = torch.autograd.grad(out.sum(), (q, k, v), allow_unused=True)
+    assert of_q is None
+    assert of_k is None
+    assert torch.equal(of_v, one_hot.sum(1)[..., None].expand_as(v))
+
+
+@pytest.mark.parametrize("name", CORES)
+def test_scores_of_hard_reads_without_an_estimator_learn_nothing(name):
+    model = model_of(core_config(name, choice="hard", hard="none")).train()
+    model.loss(batch()).total.backward()
+    fixed = {key for key, weight in model.named_parameters() if weight.grad is None}
+    scores = ("query", ".key.", "key_weight", "feedback_weight", "read.score", "add_cross.norm")
+    assert fixed
+    assert all(any(part in key for part in scores) for key in fixed)
 
 
 @pytest.mark.parametrize("name", CORES)

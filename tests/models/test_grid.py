@@ -304,8 +304,9 @@ def test_rows_are_independent_of_their_batch(reader, core, writer):
 def test_encoder_predictor_and_decoder_compose_the_model(reader, core, writer):
     model, example = make_model(reader, core, writer).eval(), make_example(reader, writer)
     encoded = model.encoder(example.source)
-    if model.writer.part != "decoder":
-        assert torch.equal(encoded.items, model.core.encode(model.reader(example.source)).items)
+    assert isinstance(encoded, Padded)
+    assert encoded.items.shape[2] == model.core.memory_dim
+    assert torch.equal(encoded.items, model.core.encode(model.reader(example.source)).items)
     target = example.target if model.writer.part == "decoder" else None
     composed = model.decoder(model.predictor(target, encoded, source=example.source))
     expected = model(example.source, target)

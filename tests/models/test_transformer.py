@@ -217,8 +217,9 @@ def test_soft_cap_bounds_every_score():
         assert 0.2 < scores.abs().max() <= 0.25
 
 
-def test_branches_of_post_norm_begin_small_in_each_stack():
-    sizes = {"layers": 2, "decoder_layers": 3, "width": 16, "heads": 4, "feedforward": 24}
+@pytest.mark.parametrize("feedforward", [24, "dense"])
+def test_branches_of_post_norm_begin_small_in_each_stack(feedforward):
+    sizes = {"layers": 2, "decoder_layers": 3, "width": 16, "heads": 4, "feedforward": feedforward}
     torch.manual_seed(3)
     pre = Transformer(**sizes, norm_order="pre")
     torch.manual_seed(3)
@@ -226,7 +227,7 @@ def test_branches_of_post_norm_begin_small_in_each_stack():
     others = dict(post.named_parameters())
     for name, weight in pre.named_parameters():
         is_last = name.endswith(
-            ("attention.output.weight", "cross.output.weight", "contract.weight")
+            ("attention.output.weight", "cross.output.weight", "contract.weight", "map.weight")
         )
         number = {"encoder": 4, "decoder": 9}.get(name.split(".")[0], 1) if is_last else 1
         if name in others:  # pre has one more norm
@@ -311,7 +312,7 @@ def test_stack_of_the_lectures_is_multihead_attention_and_dense_layers_alone():
         norm_order="none",
         output_projection=False,
         positions=NoPositionsConfig(),
-        feedforward=lambda: nn.Sequential(nn.Linear(12, 12), nn.ReLU()),
+        feedforward="dense",
         decodes=False,
         head_value_dim=4,
     )
@@ -324,8 +325,7 @@ def test_stack_of_the_lectures_is_multihead_attention_and_dense_layers_alone():
         for h in range(3):
             q, k = (x @ w[5 * h : 5 * h + 5].t() for w in (w_q, w_k))
             heads.append((q @ k.t()).softmax(-1) @ (x @ w_v[4 * h : 4 * h + 4].t()))
-        dense = block.feedforward[0]
-        x = torch.relu(torch.cat(heads, -1) @ dense.weight.t() + dense.bias)
+        x = torch.relu(torch.cat(heads, -1) @ block.feedforward.map.weight.t())
     close(core.encode(Padded(items, torch.tensor([7]))).items[0], x)
 
 

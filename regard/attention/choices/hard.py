@@ -2,17 +2,18 @@
 
     weight_j = 1 if j = argmax_i a_i, else 0          ||weight||_0 = 1; of equal scores the first
 
-The argmax has no gradient, so training needs a gradient estimator, selected by name (T is the
-temperature, g_j = -log(-log u_j) Gumbel noise of uniform u_j):
+The argmax has no gradient, so training of the scores needs a gradient estimator, selected by name
+(T is the temperature, g_j = -log(-log u_j) Gumbel noise of uniform u_j):
 
+    none               reads argmax_j a_j;           no gradient of the scores
     straight-through   reads argmax_j a_j;           gradient of softmax(a / T)         bengio2013
     gumbel             reads argmax_j (a_j + g_j);   gradient of softmax((a + g) / T)   jang2017
     reinforce          reads j ~ softmax(a / T);     (cost - baseline) grad log softmax(a / T)_j
                                                                                         williams1992
 
-The last two sample from torch's generator in training and read argmax_j a_j in evaluation. The
-first two are biased and need nothing else; the third is unbiased, and needs the cost of each row:
-see `reinforce`.
+The last two sample from torch's generator in training and read argmax_j a_j in evaluation.
+straight-through and gumbel are biased and need nothing else; reinforce is unbiased, and needs the
+cost of each row: see `reinforce`.
 
 Source: lectures, A.4; xu2015, section 4.1 (each word of a caption attends to one location of the
         image).
@@ -31,7 +32,7 @@ from regard.attention.choices.base import Soft, mask_scores
 from regard.attention.choices.top_k import KeySelection, SelectedKeys, best_keys
 from regard.compat.torch import is_transformed
 
-GRADIENTS = ("straight-through", "gumbel", "reinforce")
+GRADIENTS = ("none", "straight-through", "gumbel", "reinforce")
 """Gradient estimators for the argmax."""
 
 
@@ -39,16 +40,16 @@ GRADIENTS = ("straight-through", "gumbel", "reinforce")
 class Hard(KeySelection):
     """weight = 1 for the best key, 0 for the others. (lectures, A.4)
 
-    gradient:    "straight-through", "gumbel" or "reinforce".
+    gradient:    "straight-through", "gumbel", "reinforce", or "none": the argmax as it is.
     temperature: T > 0 of the softmax whose gradient is used, and from which "reinforce" samples.
                  With a small T the softmax is closer to the argmax, but its gradient vanishes or
-                 has a higher variance.
+                 has a higher variance. Not with "none", which has no softmax.
     Random:      masked keys are never sampled. Random numbers are drawn query by query, so on a CPU
                  every kernel draws the same ones, however it tiles the read.
-    Gradient:    first order only; values get the gradient of the key that was read. With
-                 "reinforce" in evaluation, scores get none.
+    Gradient:    first order only; values get the gradient of the key that was read. Scores get
+                 none with "none", and with "reinforce" in evaluation.
     Raises:      ValueError for an unknown gradient, or a temperature that is not positive and
-                 finite.
+                 finite, or has no effect.
     """
 
     k = 1
@@ -58,6 +59,8 @@ class Hard(KeySelection):
         check_choice("gradient", gradient, GRADIENTS)
         if not 0 < temperature < float("inf"):
             raise ValueError(f"temperature must be positive and finite, got {temperature}")
+        if gradient == "none" and temperature != 1:
+            raise ValueError(f"temperature must be 1 with gradient='none', got {temperature}")
         self.gradient = gradient
         self.temperature = temperature
         self.soft = Soft(1 / temperature)
@@ -65,7 +68,7 @@ class Hard(KeySelection):
 
     @property
     def is_random(self) -> bool:
-        return self.training and self.gradient != "straight-through"
+        return self.training and self.gradient in ("gumbel", "reinforce")
 
     def select_keys(self, scores: Pairs, allowed: Allowed) -> SelectedKeys:
         if self.is_random and self.gradient == "reinforce":
@@ -86,7 +89,7 @@ class Hard(KeySelection):
         needs_gradient = torch.is_grad_enabled() and (
             scores.requires_grad or (not torch.compiler.is_compiling() and is_transformed())
         )
-        if self.gradient != "reinforce" and needs_gradient:
+        if self.gradient in ("straight-through", "gumbel") and needs_gradient:
             soft_weights = self.soft.weights(scores, allowed).to(dtype)
         return SelectedKeys(index, weight, soft_weights)
 

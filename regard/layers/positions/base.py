@@ -11,8 +11,10 @@ Source: lectures, D.1, D.2.
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -36,6 +38,9 @@ class PositionSizes(NamedTuple):
 
 class PositionalEncoding(nn.Module):
     """Base class of positional encodings; each method has no effect unless it is overridden."""
+
+    _dtype = torch.float32
+    """Dtype that `to` or `double` gave this module, which may have no weights to show it."""
 
     @classmethod
     def create(cls, config: Any, sizes: PositionSizes) -> Self:
@@ -79,7 +84,8 @@ class PositionalEncoding(nn.Module):
         """Return the matrix P of positions start .. start + length - 1, one row for each.
 
         Of an encoding that is added: the vectors that `add` adds. Of one that rotates: cosine and
-        sine of the angle of each pair, alternating. Others have none: ValueError.
+        sine of the angle of each pair, alternating. Others have none: ValueError. In the dtype of
+        the module; what is computed and not learned is at least float32.
         """
         raise ValueError(
             f"positions must add vectors or rotate, to have a matrix, got {type(self).__name__}"
@@ -95,6 +101,14 @@ class PositionalEncoding(nn.Module):
         heading = f"{type(self).__name__}({self.extra_repr()})" if title is None else title
         matrix = self.matrix(length, start).detach().cpu()
         return draw_matrix(matrix, title=heading, names=("position", "dimension"), first=start)
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
+        self._dtype = fn(torch.empty(0, dtype=self._dtype, device="cpu")).dtype
+        return super()._apply(fn, recurse)
+
+    def _rounded(self, matrix: Tensor) -> Tensor:
+        """Return a matrix computed in float64 in the dtype of the module, at least float32."""
+        return matrix.to(torch.promote_types(self._dtype, torch.float32))
 
     def form(self) -> PositionsForm | None:
         """Return the form of `add` or `rotate`; None if neither has an effect."""

@@ -52,10 +52,10 @@ class ChoiceConfig:
     """Inverse temperature: a number by which scores are multiplied, or learned, one for each head.
     If not given: 1, but learned from 10 on for cosine scores. With hard: a number, of the softmax
     that trains the scores."""
-    hard: Literal["straight-through", "gumbel", "reinforce"] | None = None
+    hard: Literal["none", "straight-through", "gumbel", "reinforce"] | None = None
     """Estimator of the gradient of hard, whose argmax has none: that of the softmax (bengio2013),
     of a softmax with Gumbel noise (jang2017), or of sampled keys by their loss (williams1992);
-    straight-through if not given."""
+    straight-through if not given. With none, the maps of queries and keys learn nothing."""
     top_k: Annotated[int, Range(1, 1_000_000)] | None = None
     """Number of keys that a query reads with topk; 8 if not given."""
     alpha: Annotated[float, Range(1, 1_000, is_open_below=True)] | None = None
@@ -70,6 +70,8 @@ class ChoiceConfig:
             raise ValueError(f"beta must be a number or learned, got {short_repr(self.beta)}")
         if self.beta == "learned" and self.choice == "hard":
             raise ValueError("beta must be a number with choice=hard, got learned")
+        if self.beta is not None and self.hard == "none":
+            raise ValueError(f"beta has no effect with hard=none: leave it out, got {self.beta}")
 
     def describe_choice(self) -> str:
         """Return the fields of the choice that differ from their defaults: choice=hard, ..."""
@@ -112,8 +114,9 @@ class TransformerConfig(ChoiceConfig):
     output_projection: bool = True
     """W_o of each multi-head attention, which maps the outputs of the heads to width. Without it
     heads * head_value_dim must be the width."""
-    feedforward: Annotated[int, Range(1, 1_048_576)] = 256
-    """Hidden size of the position-wise feed-forward network."""
+    feedforward: Annotated[int, Range(1, 1_048_576)] | str = 256
+    """Hidden size of the position-wise feed-forward network; dense: a single layer f(W x + b) of
+    width inputs and outputs in its place."""
     activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "relu"
     """Nonlinearity of the feed-forward network; gelu-tanh is an approximation of gelu."""
     gated: bool = False
@@ -158,6 +161,7 @@ class TransformerConfig(ChoiceConfig):
             raise ValueError(f"positions must not be {name} with inducing_points")
         if self.key_heads is not None and self.heads % self.key_heads:
             raise ValueError(f"key_heads must divide heads={self.heads}, got {self.key_heads}")
+        self._check_feedforward()
         if self.norm_order == "none" and (self.norm, self.norm_eps) != ("layer", 1e-5):
             raise ValueError("norm and norm_eps must not be given with norm_order=none")
         size, score = self.query_size, self.score
@@ -181,6 +185,13 @@ class TransformerConfig(ChoiceConfig):
             if (dim is None and size % 2) or (dim is not None and dim > size):
                 rule = "be even" if dim is None else f"be at least positions.dim={dim}"
                 raise ValueError(f"head_dim must {rule} with rotary positions, got {size}")
+
+    def _check_feedforward(self) -> None:
+        if isinstance(self.feedforward, str) and self.feedforward != "dense":
+            given = short_repr(self.feedforward)
+            raise ValueError(f"feedforward must be a whole number or dense, got {given}")
+        if self.gated and self.feedforward == "dense":
+            raise ValueError("gated must be false with feedforward=dense, which has one layer")
 
     @property
     def query_size(self) -> int:

@@ -1,8 +1,9 @@
 """Interface of cores: encode a source, then decode targets, all in parallel or one at a time.
 
     items            = encode(source)                encoder pass
-    state            = start(source)                 encoder pass, projected keys and values
-    state            = start(None, rows=n)           without a source
+    state            = begin(items)                  projected keys and values
+    state            = begin(None, rows=n)           without a source
+    state            = start(source)                 begin(encode(source))
     hidden           = forward(targets, state)       all targets in parallel (training)
     hidden_t, state  = step(target_t, state)         one target (decoding)
     hidden_1 ..      = decode_set(queries, items)    a set of queries; after every decoder block
@@ -98,11 +99,15 @@ class Core(nn.Module, ABC):
         """Return hidden states of a set after each block. Raises: ValueError if in_order."""
 
     @abstractmethod
-    def start(self, source: Padded | None, *, rows: int = 1) -> CoreState:
-        """Encode source items (batch, source, width); return the state before the first target.
+    def begin(self, encoded: Padded | None, *, rows: int = 1) -> CoreState:
+        """Return the state before the first target.
 
-        source: None for a core without an encoder; the state then has `rows` rows.
+        encoded: what `encode` returned; None without a source: the state then has `rows` rows.
         """
+
+    def start(self, source: Padded | None, *, rows: int = 1) -> CoreState:
+        """Encode source items (batch, source, width); return the state before the first target."""
+        return self.begin(None if source is None else self.encode(source), rows=rows)
 
     @abstractmethod
     def forward(self, targets: Items, state: CoreState) -> Items:
@@ -153,6 +158,8 @@ def create_choice(
     beta = torch.full((num_heads, 1, 1), number) if learn and num_heads is not None else number
     match config.choice:
         case "hard":
+            if config.hard == "none":
+                return Hard("none")
             return Hard(config.hard or "straight-through", temperature=1 / number)
         case "sparse":
             return Sparse(config.alpha or 1.5, beta=beta, learn=learn)

@@ -7,7 +7,7 @@
     v_i        = h_i, or W_V h_i                projected once (value_map)
     hidden_j   = tanh(W_o [s_j; c_j; x'_j] + b_o)     input of the writer, which predicts y_j
 
-x'_j is the previous output, x'_1 the start symbol. `start` reads c_0 with s_0; each step then reads
+x'_j is the previous output, x'_1 the start symbol. `begin` reads c_0 with s_0; each step then reads
 once. (Bahdanau aligns step j with s_{j-1}: that is our c_{j-1}, which enters s_j here as it does
 there.) Attention "none" has no context vector: the decoder depends on the source only through s_0.
 Cells that read their own past (regard.models.cores.self_attentive) have its result as s_{j-1}.
@@ -88,6 +88,27 @@ class RecurrentDecoderState:
 
     def slide(self, window: int) -> Self:
         return replace(self, cells=tuple(cast("Past", cell).slide(window) for cell in self.cells))
+
+
+class EncodedStates(Padded):
+    """States of a recurrent encoder (items), and the final state of each layer, for s_0."""
+
+    finals: tuple[CellState, ...]
+    source: Padded
+
+    @classmethod
+    def of(cls, source: Padded, states: Tensor, finals: tuple[CellState, ...]) -> "EncodedStates":
+        encoded = cls(states, source.lengths)
+        encoded.source, encoded.finals = source, finals
+        return encoded
+
+    @property
+    def mask(self) -> Mask | None:
+        return self.source.mask  # that of source._replace(items=states)
+
+    def _replace(self, **fields: Any) -> "EncodedStates":
+        """Replace items; the final states are kept."""
+        return EncodedStates.of(self.source, super()._replace(**fields).items, self.finals)
 
 
 class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
@@ -180,7 +201,12 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
         return [self.encoder]
 
     def encode(self, source: Padded) -> Padded:
-        return source._replace(items=self.dropout(self.encoder(source).states))
+        states, finals = self.encoder(source)
+        if not (self.decodes and self.in_order):
+            return source._replace(items=self.dropout(states))
+        if self.read is not None:  # without, nothing reads the states
+            states = self.dropout(states)
+        return EncodedStates.of(source, states, finals)
 
     def decode_set(self, queries: Items, encoded: Padded) -> list[Items]:
         # A step from zeros in every layer, then attention to the source.
@@ -201,11 +227,13 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
             outputs = torch.cat((outputs, self.read(outputs, memory).to(outputs.dtype)), -1)
         return [self._read_out((outputs,), queries)]
 
-    def start(self, source: Padded | None, *, rows: int = 1) -> RecurrentDecoderState:
-        if source is None:  # s_0 is zero in every layer, and there is no memory
+    def begin(self, encoded: Padded | None, *, rows: int = 1) -> RecurrentDecoderState:
+        if encoded is None:  # s_0 is zero in every layer, and there is no memory
             cells = tuple(cell.begin(rows) for cell in self._decoder)
             return RecurrentDecoderState(cells, context=None, memory=None)
-        encoded = self.encoder(source)
+        if not isinstance(encoded, EncodedStates):
+            kind = type(encoded).__name__
+            raise TypeError(f"`encoded` must be what `encode` returned, EncodedStates, got {kind}")
         states = []
         for layer, cell in enumerate(self._decoder):
             final = encoded.finals[max(0, layer + len(encoded.finals) - len(self.cells))]
@@ -215,7 +243,7 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
         cells = tuple(states)
         if self.read is None:
             return RecurrentDecoderState(cells, context=None, memory=None)
-        memory = self._memory(self.read, self.dropout(encoded.states), source.mask)
+        memory = self._memory(self.read, encoded.items, encoded.mask)
         return RecurrentDecoderState(cells, context=self._context(cells, memory), memory=memory)
 
     def forward(self, targets: Items, state: RecurrentDecoderState) -> Items:

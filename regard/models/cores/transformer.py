@@ -27,7 +27,7 @@ from regard.attention.memory import KeyValueCache, Memory, keep_last
 from regard.attention.scores import Score, SoftCap
 from regard.attention.scores.base import ScoreSizes
 from regard.layers.blocks import DecoderBlock, EncoderBlock, InducedBlock
-from regard.layers.feedforward import FeedForward
+from regard.layers.feedforward import Dense, FeedForward
 from regard.layers.forms import (
     LearnedForm,
     NoFormError,
@@ -114,7 +114,7 @@ class Transformer(Core):
         choice: Callable[[], Choice] | str | None = None,
         norm: Callable[[int], nn.Module] | str | None = None,
         positions: PositionalEncoding | PositionsConfig | str | None = None,
-        feedforward: Callable[[], nn.Module] | int | None = None,
+        feedforward: Callable[[], nn.Module] | int | str | None = None,
         **fields: Any,
     ):
         if not (encodes or decodes):
@@ -181,7 +181,7 @@ class Transformer(Core):
             _scale_branches(self.decoder)
 
     def blocks(self) -> list[nn.Module]:
-        # `start` uses the attention of the decoder blocks apart from their forward.
+        # `begin` uses the attention of the decoder blocks apart from their forward.
         return [*self.encoder, *(block.feedforward for block in self._decoder_blocks)]
 
     def encode(self, source: Padded) -> Padded:
@@ -190,11 +190,10 @@ class Transformer(Core):
             items = block(items, mask)
         return source._replace(items=self.encoder_norm(items))
 
-    def start(self, source: Padded | None, *, rows: int = 1) -> TransformerState:
+    def begin(self, encoded: Padded | None, *, rows: int = 1) -> TransformerState:
         pasts = (None,) * len(self.decoder)
-        if source is None:
+        if encoded is None:
             return TransformerState(sources=pasts, pasts=pasts)
-        encoded = self.encode(source)
         sources = tuple(block.read_source(encoded) for block in self._decoder_blocks)
         return TransformerState(sources, pasts)
 
@@ -266,8 +265,13 @@ class _Blocks:
             self.positions = load_class(config.positions.kind).create(config.positions, sizes)
         self.positions.check(sizes)
         self.rotary = self.positions if self.positions.rotates else None
-        self.feedforward = own["feedforward"] or partial(
-            FeedForward,
+        self.feedforward = own["feedforward"] or self._feedforward
+
+    def _feedforward(self) -> nn.Module:
+        config = self.config
+        if isinstance(config.feedforward, str):
+            return Dense(config.width, activation=config.activation, bias=config.bias)
+        return FeedForward(
             config.width,
             config.feedforward,
             activation=config.activation,
@@ -364,5 +368,6 @@ def _scale_branches(stack: nn.Module) -> None:
     for part in stack.modules():
         last = part.output if isinstance(part, MultiHead) else None
         last = part.contract if isinstance(part, FeedForward) else last
+        last = part.map if isinstance(part, Dense) else last
         if isinstance(last, Linear):
             last.weight /= num_branches**0.5

@@ -26,7 +26,7 @@ class Writer(nn.Module, ABC):
     """Base class of writers, the last part of a model (regard.models.model)."""
 
     part: ClassVar[Literal["encoder", "decoder", "set"]]
-    """Part of the core that is used: encoded items (`encode`), targets in order (`start`,
+    """Part of the core that is used: encoded items (`encode`), targets in order (`begin`,
     `forward`, `step`), or a set of queries (`encode`, `decode_set`)."""
     dim: int | None = None
     """Size of the hidden vectors: core.memory_dim (encoder) or core.width; None: not checked."""
@@ -49,15 +49,15 @@ class Writer(nn.Module, ABC):
         """Return the decoder inputs of all positions (teacher forcing), or None."""
         return None
 
-    def encode(self, core: Core, items: Padded) -> Any:
-        """Return the encoded items (Padded); for part decoder, the core's first state."""
-        return core.start(items) if self.part == "decoder" else core.encode(items)
+    def encode(self, core: Core, items: Padded) -> Padded:
+        """Return the encoded items."""
+        return core.encode(items)
 
     @abstractmethod
     def read(self, core: Core, encoded: Any, *, source: Any, queries: Tensor | None) -> Any:
         """Return the hidden vectors that `loss` and `answer` take.
 
-        encoded: what `encode` returned; in a model without a reader, the core's state (CoreState).
+        encoded: what `encode` returned; for part decoder, the core's first state (CoreState).
         source:  what the reader was given.
         queries: what `embed_target` returned.
         """

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.lectures.table import TABLE, Row, page, problems, read_rows
+from docs.gallery.maps import MAPS
+from tests.lectures.table import TABLE, Row, page, problems, read_rows, use_problem
 
 ROWS = read_rows()
 ROW = Row(
@@ -28,6 +29,13 @@ def test_all_that_a_row_names_exists():
 def test_every_statement_has_a_row():
     assert [int(row.number) for row in ROWS] == list(range(1, 161))
     assert {row.deck for row in ROWS} == {f"{deck:03}" for deck in range(5)}
+
+
+def test_commands_of_the_picture_of_maps_parse():
+    commands = "\n".join(line for _, _, lines, _ in MAPS for line in lines)
+    uses = commands.replace("\n    ", " ").split("\n")
+    assert len(uses) == 12
+    assert [use_problem(use) for use in uses] == [None] * 12
 
 
 def test_example_has_no_problem():

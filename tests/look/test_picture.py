@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from docs.gallery.masks import main
+from docs.gallery import maps, masks
 from regard.attention.biases import Alibi, RelativeBias, ShawBias, TensorBias
 from regard.attention.masks import causal, dense, documents, padding, window
 from regard.attention.picture import draw_matrix, side_by_side
@@ -132,8 +132,9 @@ def test_notebooks_draw_masks_and_biases():
     assert repr(causal().picture(3, 3)) == "<picture of causal(), 1 panel; .save(path) writes it>"
 
 
-def test_script_draws_the_image_in_the_docs(tmp_path, capsys):
-    main([str(tmp_path / "masks.svg")])
-    assert capsys.readouterr().out.strip() == str(tmp_path / "masks.svg")
-    image = ROOT / "docs" / "images" / "masks.svg"
-    assert (tmp_path / "masks.svg").read_text() == image.read_text()
+@pytest.mark.parametrize(("name", "script"), [("masks.svg", masks.main), ("maps.svg", maps.main)])
+def test_script_draws_the_image_in_the_docs(name, script, tmp_path, capsys):
+    script([str(tmp_path / name)])
+    assert capsys.readouterr().out.strip() == str(tmp_path / name)
+    image = ROOT / "docs" / "images" / name
+    assert (tmp_path / name).read_text() == image.read_text()

@@ -317,8 +317,10 @@ def _multihead_read(request: FigureRequest) -> AttentionMap:
         if own.vectors is None or own.vectors().result is not None:
             kinds = [one for one in request.maps.find(own.kind) if one.queries == own.queries]
             return request.read(kinds)
-    found = ", ".join(dict.fromkeys(own.kind for own in request.maps.maps))
-    raise UserError(f"view 'multihead' requires a read of MultiHead; this sample has {found}")
+    found = ", ".join(dict.fromkeys(own.kind for own in request.maps.find()))
+    raise UserError(
+        f"view 'multihead' requires a read of MultiHead, this sample has reads of kind {found}"
+    )
 
 
 def _vectors(own: AttentionMap) -> ReadVectors:

@@ -8,9 +8,12 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor, nn
 
+from regard.layers.pool import AttentionPooling, ClassToken
+from regard.layers.positions.base import PositionalEncoding
 from regard.models.autoencoders.autoencoder import AutoencoderBase
 from regard.models.autoencoders.quantized import QuantizedAutoencoder
 from regard.models.model import Model
+from regard.models.parts import Block, Part, core_blocks, positions_name
 from regard.models.readers.reader import Shape
 
 
@@ -24,6 +27,10 @@ class Stage(NamedTuple):
     symbol: str
     """Symbol of the result in the lectures; empty if it has none."""
     shape: Shape
+    blocks: tuple[Block, ...] = ()
+    """Inside of a core; empty if it is not known."""
+    reads: str = ""
+    """h^Enc if the stage reads it, other than by a part of its blocks."""
 
 
 class Outline(NamedTuple):
@@ -32,13 +39,7 @@ class Outline(NamedTuple):
     encoding: tuple[Stage, ...]
     """Empty for a model without a reader."""
     predicting: tuple[Stage, ...]
-    """The last stage of part predictor, or else the first stage, reads h^Enc."""
-
-    @property
-    def joint(self) -> int:
-        """Index in `predicting` of the stage that reads h^Enc."""
-        parts = [stage.part for stage in self.predicting]
-        return max((i for i, part in enumerate(parts) if part == "predictor"), default=0)
+    """With a decoder in order, the first two are its inputs: in training, and in inference."""
 
     def lines(self) -> list[str]:
         rows = []
@@ -46,7 +47,12 @@ class Outline(NamedTuple):
             shape = format_shape(stage.shape)
             rows.append((stage.part, stage.name, stage.detail, stage.symbol, shape))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        lines = []
+        for stage, row in zip((*self.encoding, *self.predicting), rows, strict=True):
+            lines.append("  ".join(map(str.ljust, row, widths)).rstrip())
+            for block in stage.blocks:
+                lines += (" " * (widths[0] + 4) + line for line in block.lines())
+        return lines
 
 
 def format_shape(shape: Shape) -> str:
@@ -69,31 +75,45 @@ def outline(model: nn.Module) -> Outline:
     encoding: tuple[Stage, ...] = ()
     if reader is not None:
         source, items = reader.shapes()
-        encoded = (*items[:-1], core.memory_dim)
+        before, blocks = items[:-1], core_blocks(core, "encoder")
+        if isinstance(getattr(writer, "pool", None), ClassToken):
+            count = before[-1]
+            before = (*before[:-1], count + 1 if isinstance(count, int) else f"1 + {count}")
+            token = Part("class token", "a learned item before the others", (0,))
+            blocks = (Block("", 1, (token,)), *blocks)
+        encoded = (*before, core.memory_dim)
         detail = _stack(core.num_layers("encoder"), encoder)
         encoding = (
             Stage("input", "source", "", "x", source),
-            Stage("encoder", type(reader).__name__, _count(reader.parameters()), "", items),
-            Stage("encoder", type(core).__name__, detail, "h^Enc", encoded),
+            Stage("encoder", type(reader).__name__, _describe([reader]), "", items),
+            Stage("encoder", type(core).__name__, detail, "h^Enc", encoded, blocks),
         )
     hidden, answer = writer.shapes(encoded)
     predicting: list[Stage] = []
     if writer.part == "decoder":
         shape = ("batch", "target")
-        predicting.append(Stage("input", "target, delayed by one", "", "y", shape))
+        detail = "delayed by one (z^-1), in training"
+        predicting.append(Stage("input", "targets", detail, "y", shape))
+        detail = "fed back (z^-1), in inference"
+        predicting.append(Stage("input", "predictions", detail, "y~", ("batch", 1)))
     elif writer.part == "set":
-        predicting.append(Stage("input", writer.queries_kind, "", "", hidden))
+        source = "h^Enc" if getattr(writer, "proposes", False) else ""
+        predicting.append(Stage("input", writer.queries_kind, "", "", hidden, reads=source))
     # The modules of the writer that belong to the predictor: an embedding of targets, or a pool.
     parts = writer.predictor_modules()
-    counted = [value for part in parts for value in part.parameters()]
+    counted = list(nn.ModuleList(parts).parameters())
     if parts:
         symbol = "h^Dec" if writer.part == "encoder" else ""
-        predicting.append(
-            Stage("predictor", type(parts[0]).__name__, _count(counted), symbol, hidden)
-        )
+        source = "h^Enc" if writer.part == "encoder" else ""
+        name, detail = type(parts[0]).__name__, _describe(parts)
+        predicting.append(Stage("predictor", name, detail, symbol, hidden, reads=source))
     if writer.part != "encoder":
         detail = _stack(core.num_layers("decoder"), decoder)
-        predicting.append(Stage("predictor", type(core).__name__, detail, "h^Dec", hidden))
+        blocks = core_blocks(core, "decoder")
+        source = "h^Enc" if core.encodes and not blocks else ""
+        predicting.append(
+            Stage("predictor", type(core).__name__, detail, "h^Dec", hidden, blocks, source)
+        )
     size = _count(writer.parameters(), without=counted) or "its table is that of the embedding"
     predicting.append(Stage("decoder", type(writer).__name__, size, "y~", answer))
     return Outline(encoding, tuple(predicting))
@@ -117,6 +137,18 @@ def _outline_autoencoder(model: AutoencoderBase) -> Outline:
     return Outline(
         tuple(encoding), (Stage("decoder", _layers_of(model.decoder), count, "y~", shape),)
     )
+
+
+def _describe(modules: list[nn.Module]) -> str:
+    """Return positions and queries of readers or pools, and the number of parameters."""
+    parts = nn.ModuleList(modules)
+    details = []
+    for part in parts.modules():
+        if isinstance(part, PositionalEncoding):
+            details.append(f"+ {positions_name(part)}")
+        elif isinstance(part, AttentionPooling):
+            details.append("a learned query")
+    return ", ".join(filter(None, (*details, _count(parts.parameters()))))
 
 
 def _layers_of(part: nn.Module) -> str:

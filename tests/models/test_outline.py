@@ -67,7 +67,8 @@ def test_shapes_are_those_of_the_tensors(reader, core, writer):
     if target is not None:
         target = target._replace(items=target.items[:, :-1])
         fits(predicting[0].shape, target.items, named)
-        fits(predicting[1].shape, model.writer.embed(target.items), named)
+        fits(predicting[1].shape, target.items[:, :1], {})
+        fits(predicting[2].shape, model.writer.embed(target.items), named)
     hidden = model.hidden(example.source, example.target)
     answer = model(example.source, example.target)
     if model.writer.part == "set":
@@ -101,9 +102,10 @@ def test_a_language_model_has_no_encoder():
     core = TransformerConfig(layers=3, width=12, heads=2, feedforward=17)
     encoding, predicting = outline(build_language_model(LanguageModelConfig(core=core), vocab=23))
     assert encoding == ()
-    assert [stage.part for stage in predicting] == ["input", "predictor", "predictor", "decoder"]
-    assert predicting[2].detail.startswith("3 layers, ")
-    last = predicting[3]
+    parts = [stage.part for stage in predicting]
+    assert parts == ["input", "input", "predictor", "predictor", "decoder"]
+    assert predicting[3].detail.startswith("3 layers, ")
+    last = predicting[4]
     assert (last.name, last.shape) == ("TokenWriter", ("batch", "target", 23))
     assert last.detail == "its table is that of the embedding"
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.cars import make_platoon, write_cars
 from regard.attention.masks import Padded
 from regard.errors import UserError
 from regard.layers.positions.config import NoPositionsConfig
@@ -149,3 +150,27 @@ def test_recording_that_is_too_short_is_named(run, tmp_path, capsys):
     ]:
         with pytest.raises(UserError, match=message):
             load(run).predict([bad])
+
+
+@pytest.mark.slow
+def test_defaults_learn_cars_that_brake_behind_the_car_ahead(tmp_path):
+    """Most cars keep their velocity: with more dropout or fewer steps nothing else is learned."""
+    for seed, (split, platoons) in enumerate((("train", 400), ("val", 60), ("test", 100))):
+        write_cars(tmp_path / f"{split}.txt", platoons, seed)
+    files = " ".join(f"--data.{name} {tmp_path}/{name}.txt" for name in ("train", "val", "test"))
+    command(f"train tracks --run {tmp_path}/run {files} --train.tensorboard false")
+    test = report(tmp_path / "run")
+    assert test["ade"] < 0.85 * test["ade_constant_velocity"]
+
+
+def test_made_up_cars_brake_after_the_car_ahead():
+    draw = np.random.default_rng(1)
+    speeds = [np.linalg.norm(np.diff(make_platoon(draw), axis=1), axis=-1) for _ in range(40)]
+    gaps = 0
+    for speed in speeds:
+        brakes = speed < 0.99 * speed[:, :1]
+        starts = np.where(brakes.any(1), brakes.argmax(1), 20)
+        assert (np.diff(starts[starts < 20]) > 0).all()  # one after the other
+        assert (np.diff((starts < 20).astype(int)) <= 0).all()  # none behind one that keeps on
+        gaps += len(starts) > (starts < 20).sum() > 0
+    assert 0 < gaps < 20

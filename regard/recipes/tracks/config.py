@@ -25,18 +25,17 @@ class TracksRunConfig:
         core=TransformerConfig(
             layers=2, width=64, feedforward=128, activation="gelu", positions=NoPositionsConfig()
         ),
-        dropout=0.3,
+        dropout=0.1,
     )
     """The model. A set has no order, so core.positions is none."""
     train: TrainConfig = replace(
         COSINE,
-        steps=800,
+        steps=2500,
         lr=1e-3,
         warmup=100,
-        weight_decay=0.1,
         precision="float32",
-        validate_every=200,
-        ema=0.99,
+        validate_every=250,
+        average=3,
     )
     """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
 

@@ -138,7 +138,8 @@ def build_forecaster(config: EncoderConfig, *, observed: int, predicted: int) ->
     read, write = (SceneTrackReader, SceneTrackWriter) if is_joint else (TrackReader, TrackWriter)
     reader = read(observed, config.core.width)
     core = build_core(config.core, dropout=config.dropout, decodes=False)
-    writer = write(core.memory_dim, predicted, dropout=config.dropout)
+    paths = config.paths if isinstance(config, ForecasterConfig) else 1
+    writer = write(core.memory_dim, predicted, dropout=config.dropout, paths=paths)
     return Model(reader=reader, core=core, writer=writer)
 
 

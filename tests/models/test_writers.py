@@ -1,5 +1,7 @@
 """Output heads: losses by hand and by torch, and the units of predictions."""
 
+import math
+
 import pytest
 import torch
 from torch.nn import functional
@@ -8,7 +10,7 @@ from regard.attention.masks import Padded
 from regard.models.writers.labels import LabelWriter
 from regard.models.writers.numbers import NumberWriter
 from regard.models.writers.tags import NONE, TagWriter
-from regard.models.writers.tracks import TrackHidden, TrackWriter, constant_velocity
+from regard.models.writers.tracks import PathHead, TrackHidden, TrackWriter, constant_velocity
 from tests.helpers import close
 
 ROWS, DIM = 5, 7
@@ -80,6 +82,23 @@ def test_loss_of_tracks_is_their_mean_distance():
         writer.loss(TrackHidden(vector, None), target).total,
         torch.tensor((5 + 2) / 2 + 10 / 2, dtype=torch.float64),
     )
+
+
+def test_the_best_of_several_paths_is_trained_and_the_likeliest_comes_first():
+    head = PathHead(paths=2, predicted=1)
+    outputs = torch.tensor([[3.0, 4, 0, 1, 0, math.log(3)]], dtype=torch.float64)
+    outputs.requires_grad_()
+    changes = head.changes(outputs)
+    close(changes.detach(), torch.tensor([[[[3.0, 4]], [[0, 1]]]], dtype=torch.float64))
+    loss = head.loss(outputs, torch.zeros(1, 1, 2, dtype=torch.float64))
+    expected = 0.95 * 1 + 0.05 * (5 + 1) / 2 - math.log(3 / 4)
+    close(loss.detach(), torch.tensor([expected], dtype=torch.float64))
+    (gradient,) = torch.autograd.grad(loss.sum(), outputs)
+    close(gradient[0, 3], torch.tensor(0.95 + 0.025, dtype=torch.float64))
+    assert 0 < gradient[0, :2].norm() < 0.03  # the other path keeps a small gradient
+    paths, probability = head.answer(outputs, changes)
+    close(paths, changes.flip(1))
+    close(probability.detach(), torch.tensor([[3 / 4, 1 / 4]], dtype=torch.float64))
 
 
 def test_tracks_start_from_constant_velocity():

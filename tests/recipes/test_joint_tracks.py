@@ -1,5 +1,7 @@
 """Trajectories of all people of a scene: formula, permutations, padding, files to answers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -67,6 +69,27 @@ def test_each_path_is_the_formula_of_its_own_item():
         change = (output.weight @ items[0, agent] + output.bias).view(PREDICTED, 2)
         ahead = torch.arange(1, PREDICTED + 1)[:, None] * (track[-1] - track[-2])
         close(out[0, agent], track[-1] + ahead + change @ turn.T)
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_several_paths_of_equal_weights_are_the_only_path(joint):
+    """Each path is in the frames of its agents, and padding has none."""
+    config, models = ForecasterConfig(core=CORES["transformer"], joint=joint, dropout=0.0), []
+    for paths in (1, 3):
+        config = replace(config, paths=paths)
+        torch.manual_seed(1)
+        models.append(build_forecaster(config, observed=OBSERVED, predicted=PREDICTED).double())
+    one, several = (model.eval() for model in models)
+    torch.nn.init.normal_(one.writer.output.weight)
+    tensors = one.state_dict()
+    for name in ("writer.output.weight", "writer.output.bias"):
+        logits = torch.randn(3, *tensors[name].shape[1:], dtype=torch.float64)
+        tensors[name] = torch.cat((*[tensors[name]] * 3, logits))
+    several.load_state_dict(tensors)
+    out, (paths, probability) = one(make_scenes()), several(make_scenes())
+    close(paths, out.unsqueeze(-3).expand_as(paths))
+    close(probability.sum(-1), torch.ones_like(probability[..., 0]))
+    assert (probability[..., :-1] >= probability[..., 1:]).all()
 
 
 def test_another_order_of_the_agents_is_another_order_of_the_paths():

@@ -334,6 +334,22 @@ def track_scores(rows: Rows, files: list[Path]) -> dict[str, float]:
     return {"ade": float(np.mean(errors)), "fde": float(np.mean(errors, 0)[-1])}
 
 
+def best_track_scores(rows: Rows, files: list[Path]) -> dict[str, float]:
+    """ADE and FDE of the most probable path, and of the best of all paths of each track."""
+    least = []
+    for row, file in zip(rows, files, strict=True):
+        true = {(float(t), i): (float(x), float(y)) for t, i, x, y in read_tsv(file)}
+        for track in row["tracks"]:
+            path = [true[frame, track["id"]] for frame in row["frames"]]
+            paths = np.array([one["positions"] for one in track["paths"]])
+            error = np.linalg.norm(paths - path, axis=-1)
+            least.append((error.mean(1).min(), error[:, -1].min()))
+            assert track["positions"] == track["paths"][0]["positions"]
+            assert sum(one["probability"] for one in track["paths"]) == pytest.approx(1)
+    ade, fde = np.mean(least, 0).tolist()
+    return track_scores(rows, files) | {"min_ade": ade, "min_fde": fde}
+
+
 def read_tsv(file: Path) -> list[list[str]]:
     return [line.split("\t") for line in file.read_text().splitlines()]
 
@@ -425,6 +441,16 @@ CASES = {
     "tracks": Case("tracks", "", write_recordings, recordings, track_scores),
     "joint tracks": Case(
         "tracks", "--model.joint true", write_recordings, recordings, track_scores
+    ),
+    "tracks of 4 paths": Case(
+        "tracks", "--model.paths 4", write_recordings, recordings, best_track_scores
+    ),
+    "joint tracks of 4 paths": Case(
+        "tracks",
+        "--model.joint true --model.paths 4",
+        write_recordings,
+        recordings,
+        best_track_scores,
     ),
     "points": Case("points", "", write_clouds, boxes, box_scores, "--threshold 0"),
 }

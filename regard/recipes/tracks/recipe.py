@@ -5,12 +5,16 @@
 
 Both are also reported for the constant-velocity baseline. One trajectory is predicted per person
 (deterministic): of one person at a time, in a frame of its own, or with model.joint of all people
-of a scene at once.
+of a scene at once. With model.paths = K > 1, ADE and FDE are those of the most probable path, and
 
-Source: pellegrini2009 (ADE, FDE); scholler2020 (constant velocity).
+    minADE_K = mean over people of min_k ADE of path k        minFDE_K: the same of FDE
+
+the "best of K", which needs the true future: it tells whether one of K guesses is near.
+
+Source: pellegrini2009 (ADE, FDE); scholler2020 (constant velocity); best of K gupta2018.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -39,8 +43,11 @@ from regard.errors import UserError
 from regard.look.sample import Axis, Plane, Sample, Track
 from regard.models.build import build_forecaster
 from regard.models.model import Model
+from regard.models.writers.tracks import Futures
 from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.entry import Entry
 from regard.recipes.base.recipe import Answer, Dataset, Example, File, Recipe, View, note_skipped
+from regard.recipes.base.run import Run
 from regard.recipes.base.scoring import device_of
 from regard.recipes.tracks.config import TracksRunConfig
 from regard.system.progress import track
@@ -75,6 +82,11 @@ class TracksRecipe(Recipe[TracksRunConfig]):
     files_of_folder = (".txt", ".csv", ".tsv")
     monitored = ("ade", "fde")
     higher_is_better = False
+
+    def __init__(self, run: Run, notify: Callable[[str], None], entry: Entry):
+        super().__init__(run, notify, entry)
+        if self.config.model.paths > 1:
+            self.metric, self.monitored = "min_ade", ("min_ade", "min_fde", "ade", "fde")
 
     def load(self, split: str) -> Dataset[TrackWindows]:
         data = self.config.data
@@ -120,30 +132,37 @@ class TracksRecipe(Recipe[TracksRunConfig]):
 
     def metrics(self, inference: ActiveModel, dataset: Dataset[TrackWindows]) -> dict[str, Any]:
         batches: TrackBatches | SceneBatches = dataset.targets
-        paths, targets, baselines = [], [], []
+        futures, targets, baselines = [], [], []
         for rows in track(batches.plan(0), "batches", size=lambda _: 1):
             batch = batches.collate(0, rows)
-            found = _predict_paths(inference.model, batch.source)
+            found = _predict(inference.model, batch.source).paths
             target, own = batch.target, batch.source.items
             if isinstance(target, Padded):  # all people of each scene, from their last positions
                 real = torch.arange(own.shape[1]) < batch.source.lengths[:, None]
                 own = own[real]
-                found, target = found[real] - own[:, -1:], target.items[real] - own[:, -1:]
+                found, target = found[real] - own[:, None, -1:], target.items[real] - own[:, -1:]
             else:
                 own = own[:, 0]
-            paths.append(found)
+            futures.append(found)
             targets.append(target)
             ahead = torch.arange(1, target.shape[1] + 1)[:, None]
             baselines.append((own[:, -1:] - own[:, -2:-1]) * ahead)
-        target = torch.cat(targets)
-        ade, fde = displacement_errors(torch.cat(paths), target)
+        target, paths = torch.cat(targets), torch.cat(futures)
+        ade, fde = displacement_errors(paths[:, 0], target)
         baseline_ade, baseline_fde = displacement_errors(torch.cat(baselines), target)
         data = self.config.data
         sizes = f"{data.observed} positions to {data.predicted}, at least {data.min_agents} people"
         kind = "all people of a window at once" if self.config.model.joint else "one at a time"
+        best = {}
+        if paths.shape[1] > 1:
+            distance = (paths - target[:, None]).norm(dim=-1)
+            best["min_ade"] = distance.mean(-1).amin(1).mean().item()
+            best["min_fde"] = distance[..., -1].amin(1).mean().item()
+            kind += f", best of {paths.shape[1]} paths, ADE and FDE of the most probable one"
         return {
             "ade": ade,
             "fde": fde,
+            **best,
             "ade_constant_velocity": baseline_ade,
             "fde_constant_velocity": baseline_fde,
             "examples": len(dataset.data),
@@ -176,34 +195,47 @@ class TracksRecipe(Recipe[TracksRunConfig]):
 
     def forward(
         self, inference: ActiveModel, rows: Sequence[Any], trace: Trace | None = None
-    ) -> list[NDArray[np.float64]]:
-        """Return the path (predicted, 2) of each person, or (people, predicted, 2) by scene."""
+    ) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """Return the paths (paths, predicted, 2) of each person, the most probable first, and their
+        probabilities; or those of all people (people, ...) by scene."""
         model = inference.model
         if self.config.model.joint:
             source = pad_arrays([history for _, history, _ in rows])
-            paths = _predict_paths(model, source).double().numpy()
-            pairs = zip(rows, paths, strict=True)
-            return [origin + path[: len(history)] for (_, history, origin), path in pairs]
+            paths, probability = (part.double().numpy() for part in _predict(model, source))
+            outputs = []
+            for (_, history, origin), path, share in zip(rows, paths, probability, strict=True):
+                outputs.append((origin + path[: len(history)], share[: len(history)]))
+            return outputs
         _, *columns = zip(*rows, strict=True)
         history, counts, rotations, last = map(np.stack, columns)
         source = Padded(torch.from_numpy(history).float(), torch.from_numpy(counts))
-        return list(last + _predict_paths(model, source).double().numpy() @ rotations)
+        paths, probability = (part.double().numpy() for part in _predict(model, source))
+        return list(zip(last[:, None] + paths @ rotations[:, None], probability, strict=True))
 
     def postprocess(self, example: Example) -> Answer:
         group: TrackGroup = example.rows[0][0]
         *_, before, last = group.frames
         frames = [last + (t + 1) * (last - before) for t in range(self.config.data.predicted)]
-        paths, lines, tracks = self._paths(example), [], []
+        (paths, probability), tracks = self._paths(example), []
+        count = paths.shape[1]
+        lines = [f"# the most probable of {count} paths"] if count > 1 else []
         for t, frame in enumerate(frames):
-            for name, (x, y) in zip(group.names, paths[:, t], strict=True):
+            for name, (x, y) in zip(group.names, paths[:, 0, t], strict=True):
                 lines.append(f"{format_number(frame)}\t{name}\t{x:.3f}\t{y:.3f}")
-        for name, positions in zip(group.names, paths.tolist(), strict=True):
-            tracks.append({"id": name, "positions": positions})
-        return Answer(paths, {"frames": frames, "tracks": tracks}, lines)
+        for name, futures, shares in zip(group.names, paths.tolist(), probability, strict=True):
+            tracks.append({"id": name, "positions": futures[0]})
+            if count > 1:
+                pairs = zip(shares.tolist(), futures, strict=True)
+                tracks[-1]["paths"] = [{"probability": p, "positions": one} for p, one in pairs]
+        value = paths if count > 1 else paths[:, 0]
+        return Answer(value, {"frames": frames, "tracks": tracks}, lines)
 
-    def _paths(self, example: Example) -> NDArray[np.float64]:
-        """Return the predicted paths (people, predicted, 2) of an input."""
-        return example.outputs[0] if self.config.model.joint else np.stack(example.outputs)
+    def _paths(self, example: Example) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the paths (people, paths, predicted, 2) of an input, and their probabilities."""
+        if self.config.model.joint:
+            return example.outputs[0]
+        paths, probability = zip(*example.outputs, strict=True)
+        return np.stack(paths), np.stack(probability)
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample | None:
         """Return a person and its neighbors, nearest first; None beyond the first 20 people.
@@ -222,13 +254,13 @@ class TracksRecipe(Recipe[TracksRunConfig]):
             most = self.config.data.neighbors + 1
             shown = np.argsort(distance, kind="stable")[:most].tolist()
             labels = [f"{group.names[i]} (self)", *(group.names[one] for one in shown[1:])]
-            x, y = example.outputs[i][-1]
+            x, y = example.outputs[i][0][0, -1]
             title = f"{example.name}: {group.names[i]} -> ({x:.2f}, {y:.2f})"
         places = tuple((float(one),) for one in shown)
         people = Axis(labels=tuple(labels), kind="person", picture="plane", places=places)
         if group.plane is None:  # one picture for all people
             tracks = []
-            columns = group.names, group.tracks, self._paths(example)
+            columns = group.names, group.tracks, self._paths(example)[0][:, 0]
             for name, *parts in zip(*columns, strict=True):
                 history, future = (tuple(map(tuple, part.tolist())) for part in parts)
                 tracks.append(Track(label=name, history=history, future=future))
@@ -265,5 +297,10 @@ class TracksRecipe(Recipe[TracksRunConfig]):
 
 
 @torch.no_grad()
-def _predict_paths(model: nn.Module, source: Padded) -> Tensor:
-    return model(source.to(device_of(model))).float().cpu()
+def _predict(model: nn.Module, source: Padded) -> Futures:
+    """Return the paths of each agent, one (of probability 1) or several."""
+    answer = model(source.to(device_of(model)))
+    if isinstance(answer, Tensor):
+        paths = answer.unsqueeze(-3)
+        answer = Futures(paths, paths.new_ones(paths.shape[:-2]))
+    return Futures(*(part.float().cpu() for part in answer))

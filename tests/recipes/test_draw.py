@@ -15,7 +15,7 @@ from regard.data.embedded.scenes import NOTHING, DrawnScene
 from regard.data.tokenizer import BOS, EOS, SPECIALS
 from regard.look.hooks import record_weights
 from regard.recipes.draw.recipe import drawing_paths
-from regard.recipes.draw.scores import count_by_class, describe_canvas
+from regard.recipes.draw.scores import count_by_class, describe_canvas, frechet_distance
 from regard.recipes.draw.stages import reconstruct
 from regard.recipes.load import load
 from tests.recipes.capture_checks import (
@@ -50,6 +50,7 @@ def test_a_run_reports_the_scores_of_its_drawings(run, capsys):
     assert 0 <= test["prompt_accuracy"] <= 100 >= max(real, rebuilt, test["item_recall"])
     # The classifier distinguishes real digits, and the codes are better than chance.
     assert test["classifier_accuracy"] > 60
+    assert min(test["frechet"], test["frechet_reconstructed"]) > 0
     assert test["nll"] < np.log(32)
     assert 2 < test["codes_used"] <= 32
     assert {"three", "seven"} <= set(test["by_class"])
@@ -58,6 +59,16 @@ def test_a_run_reports_the_scores_of_its_drawings(run, capsys):
     output = printed(capsys, "evaluate", run, *words)
     assert "guidance 1, temperature 1" in output
     assert "by class, %" in output
+
+
+def test_frechet_distance_is_that_of_normal_distributions():
+    one, other = np.array([[0.0], [2.0]]), np.array([[3.0], [9.0]])
+    assert frechet_distance(one, other) == pytest.approx((1 - 6) ** 2 + (1 - 3) ** 2)
+    draw = np.random.default_rng(1)
+    first = draw.normal(size=(40, 5)) @ draw.normal(size=(5, 5))
+    assert frechet_distance(first, first + 2) == pytest.approx(5 * 2**2)
+    alike = np.repeat(first.mean(0, keepdims=True), 40, 0)  # the mean is right, variety is missing
+    assert frechet_distance(alike, first) == pytest.approx(first.var(0).sum())
 
 
 def test_predict_writes_files_and_replaces_none_without_force(run, tmp_path, capsys, monkeypatch):

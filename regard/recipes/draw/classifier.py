@@ -68,6 +68,15 @@ class ConvolutionalClassifier(nn.Module):
         classes = torch.cat(parts).argmax(-1).cpu().numpy()
         return np.where(classes == self.writer.output.out_features - 1, NOTHING, classes)
 
+    @torch.no_grad()
+    def features(self, images: NDArray[np.uint8]) -> NDArray[np.float64]:
+        """Return the features of each image (images, 128): the last stage, mean over positions."""
+        parts = []
+        for part in torch.from_numpy(images).split(ROWS):
+            pixels = (part.float() / 255).to(device_of(self)) - 0.5
+            parts.append(self.stages[:-1](pixels).mean((2, 3)))  # without the last, Flatten
+        return torch.cat(parts).double().cpu().numpy()
+
     def classify_cells(self, canvases: NDArray[np.uint8], scenes: SceneDataset) -> list[list[int]]:
         """Return the classes of the cells of each canvas, row by row."""
         classes = self.classify(split_cells(canvases, scenes.config.rows, scenes.config.columns))

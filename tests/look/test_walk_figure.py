@@ -182,7 +182,7 @@ def test_walk_of_a_recurrent_decoder_has_the_formula_of_its_score(
     assert drawn.keys() == (above | below).keys()
     for title, array in (above | below).items():
         assert drawn[title] == pytest.approx(array, abs=1e-6, nan_ok=True), title
-    is_concat = any("v . tanh(W [s_j; h_i])" in text for text in texts_of(path))
+    is_concat = any(f"v . tanh(W [s_{j}; h_i])" in text for text in texts_of(path))
     assert is_concat == (attention == "concat")
 
 

@@ -210,64 +210,57 @@ def _alignment(
     """
     q, k, v, scores, weights, z = _numbers(own, vectors, 0)
     (outputs, sources), parts = labels, vectors.projections
-    from_s, from_h, value = "s_j", "h_i", "h_i"
-    of_outputs, of_sources = {"s_j": q}, {"h_i": k}
+    j, these = ("j", slice(None)) if query is None else (f"{query + 1}", slice(query, query + 1))
+    from_s, from_h, value = f"s_{j}", "h_i", "h_i"
+    of_outputs, of_sources = {from_s: q}, {"h_i": k}
     if "query" in parts:
-        from_s, from_h = "W_q s_j" + (" + b" if "query bias" in parts else ""), "W_k h_i"
-        of_outputs = {} if vectors.items is None else {"s_j": _array(vectors.items)}
+        of_outputs = {} if vectors.items is None else {from_s: _array(vectors.items)}
         of_sources = {} if vectors.source is None else {"h_i": _array(vectors.source)}
+        from_s, from_h = f"W_q s_{j}" + (" + b" if "query bias" in parts else ""), "W_k h_i"
         of_outputs[from_s], of_sources[from_h] = q, k
     if query is not None and vectors.formula.is_additive:
         of_sources[f"tanh({from_h} + {from_s})"] = np.tanh(k + q[query])
-    score = vectors.score_text(has_bias="bias" in own.facts, query=from_s, key=from_h)
-    choice = vectors.choice_text("a_ij").replace("softmax", "softmax_i")
     if "value" in parts:
         value, of_sources["v_i = W_v h_i"] = "v_i", v
-    about_parameters, parameters = "parameters", []
+    about = "parameters"
     if vectors.formula.score.startswith("Concat("):
-        about_parameters += " of v . tanh(W [s_j; h_i]), W = [W_q W_k]"
+        about += f" of v . tanh(W [s_{j}; h_i]), W = [W_q W_k]"
+    parameters = []
     for name, title in (("query", "W_q"), ("key", "W_k"), ("v", "v"), ("value", "W_v")):
         if name in parts:
             array = np.atleast_2d(_array(parts[name]))
             parameters.append(Matrix(title, array, most=_MOST_OF_WEIGHT))
-    weighted = f"alpha_ij {value}"
+    score = vectors.score_text(has_bias="bias" in own.facts, query=from_s, key=from_h)
+    choice = vectors.choice_text(f"a_i{j}").replace("softmax", "softmax_i")
+    states = {title: numbers[these] for title, numbers in of_outputs.items()}
+    context = Matrix(f"c_{j} = sum_i alpha_i{j} {value}", z[these], rows=outputs[these], most=_MOST)
     if query is None:
-        below = [
-            Matrix(f"a_ij = {score}", scores, rows=outputs, columns=sources),
-            Matrix(f"alpha_ij = {choice}", weights, rows=outputs, columns=sources, is_weights=True),
-            Matrix(f"c_j = sum_i {weighted}", z, rows=outputs, most=_MOST),
-        ]
+        a = Matrix(f"a_ij = {score}", scores, rows=outputs, columns=sources)
+        title = f"alpha_ij = {choice}"
+        alpha = Matrix(title, weights, rows=outputs, columns=sources, is_weights=True)
         rows = [
-            ("states of the decoder", _matrices(of_outputs, outputs)),
+            ("states of the decoder", _matrices(states, outputs)),
             ("states that it reads", _matrices(of_sources, sources)),
-            (about_parameters, parameters),
-            ("scores, weights, contexts", below),
+            (about, parameters),
+            ("scores, weights, contexts", [a, alpha, context]),
         ]
-        return [(heading, shown) for heading, shown in rows if shown]
-
-    def of_query(text: str) -> str:
-        return text.replace("_ij", f"_i{query + 1}").replace("_j", f"_{query + 1}")
-
-    share, label = weights[query][:, None], [outputs[query]]
-    terms = share * np.where(share > 0, v, 0.0)
-    one = {of_query(title): numbers[query : query + 1] for title, numbers in of_outputs.items()}
-    columns = []
-    arrays = of_sources | {"a_ij": scores[query][:, None], "alpha_ij": share, weighted: terms}
-    for title, numbers in arrays.items():
-        names = () if columns else sources
-        is_weights = title == "alpha_ij"
-        columns.append(
-            Matrix(of_query(title), numbers, rows=names, is_weights=is_weights, most=_MOST_PER_KEY)
-        )
-    heading = f"{label[0]} (output {query + 1} of {len(outputs)}) reads {len(sources)} states"
-    context = of_query(f"c_j = sum_i {weighted}")
-    rows = [
-        (heading, _matrices(one, label)),
-        (about_parameters, parameters),
-        (of_query(f"a_ij = {score},   alpha_ij = {choice}"), columns),
-        ("", _matrices({context: z[query : query + 1]}, label)),
-    ]
-    return [(heading, shown) for heading, shown in rows if shown]
+    else:
+        share = weights[these].T
+        of_sources |= {f"a_i{j}": scores[these].T, f"alpha_i{j}": share}
+        of_sources[f"alpha_i{j} {value}"] = share * np.where(share > 0, v, 0.0)
+        columns = []
+        for title, array in of_sources.items():
+            names, is_weights = () if columns else sources, array is share
+            column = Matrix(title, array, rows=names, is_weights=is_weights, most=_MOST_PER_KEY)
+            columns.append(column)
+        heading = f"{outputs[query]} (output {j} of {len(outputs)}) reads {len(sources)} states"
+        rows = [
+            (heading, _matrices(states, outputs[these])),
+            (about, parameters),
+            (f"a_i{j} = {score},   alpha_i{j} = {choice}", columns),
+            ("", [context]),
+        ]
+    return [row for row in rows if row[1]]
 
 
 def _matrices(arrays: Mapping[str, np.ndarray], rows: Sequence[str]) -> list[Matrix]:

@@ -152,13 +152,27 @@ class VectorsConfig(Tables):
     train: str | None = None
     """Training vectors: FILE.npy, FILE.npz (array `y`), or rows of numbers (.csv, .tsv, .txt).
     Points on a curve of the plane if not given."""
-    curve: Literal["ellipse", "spiral"] = "ellipse"
+    condition: str | None = None
+    """Name of the column of a file with a header, or of the array (rows,) beside `y` in FILE.npz,
+    with a number x on which the rest, y, depends. Only with kind=latent of the model."""
+    curve: Literal["ellipse", "spiral", "horn"] = "ellipse"
     """Synthetic points if `train` is not given, with z from 0 to 2 pi. ellipse: (2 cos z, 1.5 sin
-    z); spiral: z / pi (cos z, sin z)."""
+    z); spiral: z / pi (cos z, sin z); horn: an ellipse that grows with a condition x from 0 to 1,
+    exp(2 x) ((2 - x / 2) cos z, (1.5 + x / 2) sin z)."""
     samples: Annotated[int, Range(10, 10_000_000)] = 1000
     """Number of synthetic training points."""
     deviation: Annotated[float, Range(0, 100)] = 0.05
     """Standard deviation of the noise on synthetic points."""
+
+    @property
+    def conditions(self) -> int:
+        """Number of numbers x before y in each row."""
+        return int(self.curve == "horn" if self.train is None else self.condition is not None)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.train is None and self.condition is not None:
+            raise UserError("`condition` names a column of `train`, which is not given.")
 
 
 @settings

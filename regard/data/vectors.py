@@ -2,6 +2,9 @@
 
     ellipse   y = (2 cos z, 1.5 sin z) + e          z uniform in [0, 2 pi], e normal
     spiral    y = z / pi (cos z, sin z) + e
+    horn      y = exp(2 x) ((2 - x / 2) cos z, (1.5 + x / 2) sin z) + e      x uniform in [0, 1]
+
+A row has the condition x first, if there is one, and then y.
 
 Source: lectures, E.10 (trained manifold, data of two numbers on a curve).
 """
@@ -28,7 +31,10 @@ _SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".txt")
 
 @dataclass(frozen=True)
 class VectorDataset:
-    """Vectors of one size, (rows, size) of float32, and notes on rows that were left out."""
+    """Vectors of one size, (rows, size) of float32, and notes on rows that were left out.
+
+    values: with a condition x, the first of the numbers is x.
+    """
 
     values: NDArray[np.float32]
     origin: str
@@ -46,17 +52,22 @@ def read_vectors(
     path: str | Path, config: VectorsConfig, *, size: int | None = None
 ) -> VectorDataset:
     """Read vectors: FILE.npy (rows, size), FILE.npz with such an array `y`, or rows of numbers
-    (.csv with a header, .tsv, .txt), of `size` or all of one size."""
+    (.csv with a header, .tsv, .txt), of `size` (with the condition) or all of one size."""
     path, bad_rows = Path(path), BadRows(config.on_bad)
     suffix = suffix_of(path)
     if suffix not in _SUFFIXES:
         raise UserError(f"{path}: expected a file of vectors, {', '.join(_SUFFIXES)}.")
+    condition = config.condition
+    is_named = suffix == ".csv" or condition is not None
+    has_header = config.header == "yes" or (config.header == "auto" and is_named)
+    if condition is not None and suffix != ".npz" and (suffix == ".npy" or not has_header):
+        raise UserError(f"{path}: has no names, expected a header or .npz with {condition!r}.")
     if suffix in (".npy", ".npz"):
-        array = load_arrays(read_bytes(path), str(path), ("y",))["y"]
-        rows = _check_array(array, path, size, bad_rows)
+        names = ("y",) if condition is None else ("y", condition)
+        arrays = load_arrays(read_bytes(path), str(path), names)
+        rows = _check_array(_join_arrays(path, *arrays.values()), path, size, bad_rows)
     else:
-        has_header = config.header == "yes" or (config.header == "auto" and suffix == ".csv")
-        rows = _read_text(path, size, bad_rows, has_header=has_header)
+        rows = _read_text(path, size, bad_rows, condition, has_header=has_header)
     if not len(rows):
         raise UserError(f"{path}: has no usable rows, expected at least one vector of numbers.")
     return VectorDataset(rows, str(path), tuple(bad_rows.skipped))
@@ -78,10 +89,27 @@ def make_curve(config: VectorsConfig, split: str) -> VectorDataset:
     count = config.samples if split == "train" else max(1, round(config.samples * config.val_share))
     draw = generator(number)
     z = draw.uniform(0, 2 * np.pi, count)
+    x = draw.uniform(0, 1, (count, config.conditions))
     points = np.stack((np.cos(z), np.sin(z)), 1)
-    points *= (2.0, 1.5) if config.curve == "ellipse" else z[:, None] / np.pi
+    if config.curve == "spiral":
+        points *= z[:, None] / np.pi
+    elif config.curve == "ellipse":
+        points *= (2.0, 1.5)
+    else:
+        points *= np.exp(2 * x) * np.concatenate((2 - x / 2, 1.5 + x / 2), 1)
     points += config.deviation * draw.normal(size=points.shape)
-    return VectorDataset(points.astype(np.float32), f"a synthetic {config.curve}")
+    values = np.concatenate((x, points), 1).astype(np.float32)
+    return VectorDataset(values, f"a synthetic {config.curve}")
+
+
+def _join_arrays(path: Path, y: NDArray[Any], x: NDArray[Any] | None = None) -> NDArray[Any]:
+    """Return y (rows, numbers), with x (rows,) as the first column if given."""
+    if x is None:
+        return y
+    if y.ndim != 2 or x.shape != y.shape[:1] or x.dtype.kind not in "iuf":
+        expected, got = f"({len(y) if y.ndim else 'rows'},)", f"{x.dtype} of shape {x.shape}"
+        raise UserError(f"{path}: expected numbers x of shape {expected}, got {got}.")
+    return np.column_stack((x, y))
 
 
 def _check_array(
@@ -100,16 +128,24 @@ def _check_array(
 
 
 def _read_text(
-    path: Path, size: int | None, bad_rows: BadRows, *, has_header: bool
+    path: Path, size: int | None, bad_rows: BadRows, condition: str | None, *, has_header: bool
 ) -> NDArray[np.float32]:
     rows: list[list[float]] = []
+    column = 0
     for number, text in read_texts(path, bad_rows):
+        is_header = has_header
+        has_header = False
+        if is_header and condition is not None:
+            names = [name.strip(' "') for name in re.split(r"[,;\t]", text)]
+            if condition not in names or len(names) < 2:
+                expected = f"expected the column {condition!r} and others"
+                raise UserError(f"{locate(path, number)}: {expected}, got {', '.join(names)}.")
+            column, size = names.index(condition), size or len(names)
         with bad_rows.catch(locate(path, number)):
-            is_header = has_header
-            has_header = False
             if not is_header:
-                rows.append(parse_vector(text, size))
-                size = len(rows[0])
+                row = parse_vector(text, size)
+                rows.append([row.pop(column), *row])
+                size = len(row) + 1
             elif text.startswith(","):
                 raise UserError("the first column has no name: is it an index?")
     return np.asarray(rows, np.float32)

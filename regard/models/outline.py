@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from regard.layers.pool import AttentionPooling, ClassToken
 from regard.layers.positions.base import PositionalEncoding
 from regard.models.autoencoders.autoencoder import AutoencoderBase
+from regard.models.autoencoders.latent import STEPS, LatentVariableModel
 from regard.models.autoencoders.quantized import QuantizedAutoencoder
 from regard.models.model import Model
 from regard.models.parts import Block, Part, core_blocks, positions_name
@@ -122,16 +123,20 @@ def outline(model: nn.Module) -> Outline:
 def _outline_autoencoder(model: AutoencoderBase) -> Outline:
     shape: Shape = ("batch", *model.shape)
     encoding = [Stage("input", "image" if len(shape) == 4 else "vector", "", "y", shape)]
-    count = _count(model.encoder.parameters())
-    if isinstance(model, QuantizedAutoencoder):
+    if isinstance(model, LatentVariableModel):
+        search = f"lowest energy of {STEPS} angles, refined"
+        encoding.append(Stage("encoder", "minimization", search, "z", ("batch", 1)))
+    elif isinstance(model, QuantizedAutoencoder):
         entries, size = model.codebook.cluster_sums.shape
         detail = f"{entries:,} entries of size {size}"
         code: Shape = ("batch", *model.grid)
         vectors: Shape = ("batch", size, *model.grid)
+        count = _count(model.encoder.parameters())
         encoding.append(Stage("encoder", "convolutions", count, "z", vectors))
         encoding.append(Stage("encoder", type(model.codebook).__name__, detail, "h", code))
     else:
         code = ("batch", model.numbers)
+        count = _count(model.encoder.parameters())
         encoding.append(Stage("encoder", _layers_of(model.encoder), count, "h", code))
     count = _count(model.decoder.parameters())
     return Outline(

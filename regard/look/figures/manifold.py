@@ -1,21 +1,29 @@
 """Picture of an autoencoder of two numbers: data, manifold of reconstructions, energy of the plane.
 
-    curve      y~(h) for codes h of one number, swept over the range of the data's codes; 48 dots
+    curve      y~(h) for codes h of one number, swept over the range of the data's codes, or over
+               angles from 0 to 2 pi; 48 dots
     contours   F(y) of every point y of the plane
+    surface    y~(x, z) for a condition x swept over that of the data, and angles z from 0 to 2 pi
 
 Source: lectures, E.10 (trained manifold).
 """
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib import colormaps
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from regard.look.figures.canvas import add_axes, open_figure
 
 STEPS = 48
 """Steps of the sweep: pi / 24 each, if the range is 2 pi."""
+X_STEPS = 50
+"""Steps of the sweep of a condition x: 1 / 50 each, if the range is 1."""
 FINE = 32
 """Steps of the curve between two dots."""
 CELLS = 96
@@ -34,6 +42,8 @@ class Manifold(NamedTuple):
     """(rows, 2), reconstructions of the data."""
     energy: NDArray[np.float32] | None
     """(CELLS, CELLS), energy of `plane(data)`; None if the model has no energy of one input."""
+    has_angles: bool = False
+    """True if the swept codes are angles z."""
 
 
 def plane(data: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -74,8 +84,11 @@ def plot_manifold(
             style = {"markersize": 2, "label": "reconstructions"}
             axes.plot(*manifold.rebuilt[:2000].T, ".", color=_CURVE, **style)
         else:
+            code = "z" if manifold.has_angles else "h"
             style = {"markersize": 3, "markevery": FINE, "linewidth": 1.4}
-            axes.plot(*manifold.curve.T, "-o", color=_CURVE, label="y~(h), h swept", **style)
+            axes.plot(
+                *manifold.curve.T, "-o", color=_CURVE, label=f"y~({code}), {code} swept", **style
+            )
         if inputs is not None and outputs is not None:
             for ends in np.stack((inputs, outputs), 1):
                 axes.plot(*ends.T, color=_INPUT, linewidth=1)
@@ -83,3 +96,58 @@ def plot_manifold(
             axes.plot(*inputs.T, "D", color=_INPUT, **style)
         axes.set(xlabel="first number", ylabel="second number", aspect="equal")
         axes.legend(fontsize=8, loc="upper right")
+
+
+def plot_surface(
+    data: NDArray[np.float32],
+    x: NDArray[np.float32],
+    surface: NDArray[np.float32],
+    path: Path,
+    *,
+    title: str,
+    inputs: NDArray[np.float32] | None = None,
+    outputs: NDArray[np.float32] | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Plot data (x, y) of a condition x and two numbers y, and beside it the surface y~(x, z).
+
+    data:    (rows, 3), x first.
+    x:       (X_STEPS + 1,), the condition of each closed curve of the surface.
+    surface: (X_STEPS + 1, STEPS + 1, 2), y~ for angles from 0 to 2 pi.
+    inputs, outputs: (inputs, 3), rows that are marked, and their reconstructions with the same x.
+    """
+    with open_figure(path, overwrite=overwrite) as figure:
+        figure.set_size_inches(11, 4.6)
+        figure.suptitle(title, fontsize=10, y=0.98)
+        panels = []
+        for left, name in ((0.0, "data (x, y)"), (0.46, "manifold y~(x, z), x and z swept")):
+            axes: Any = figure.add_axes((left, 0.0, 0.46, 0.9), projection="3d")
+            axes.set_title(name, fontsize=10, y=0.95)
+            axes.set_xlabel("x", fontsize=9)
+            axes.set_ylabel("first number", fontsize=9)
+            axes.set_zlabel("second number", fontsize=9)
+            axes.tick_params(labelsize=8)
+            for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
+                axis.set_major_locator(MaxNLocator(4))
+            axes.view_init(elev=20, azim=-55)
+            axes.set_box_aspect((1.6, 1, 1), zoom=1.05)
+            panels.append(axes)
+        points, surfaces = panels
+        points.scatter(*data[:2000].T, s=4, color=_DATA, depthshade=False, linewidths=0)
+        # The color is the angle, on a map whose ends are the same.
+        colors = colormaps["twilight"]
+        faces = np.broadcast_to(colors((np.arange(STEPS) + 0.5) / STEPS), (len(x) - 1, STEPS, 4))
+        grid = np.broadcast_to(x[:, None], surface.shape[:2])
+        style = {"rstride": 1, "cstride": 1, "linewidth": 0.2, "edgecolor": "white", "shade": False}
+        surfaces.plot_surface(grid, surface[..., 0], surface[..., 1], facecolors=faces, **style)
+        bar_axes = figure.add_axes((0.95, 0.25, 0.012, 0.45))
+        bar = figure.colorbar(ScalarMappable(Normalize(0, 2 * np.pi), colors), cax=bar_axes)
+        bar.set_ticks([0, np.pi, 2 * np.pi], labels=["0", "\u03c0", "2\u03c0"], fontsize=8)
+        bar.set_label("angle z", fontsize=9)
+        surfaces.set(xlim=points.get_xlim(), ylim=points.get_ylim(), zlim=points.get_zlim())
+        if inputs is not None and outputs is not None:
+            for ends in np.stack((inputs, outputs), 1):
+                surfaces.plot(*ends.T, color=_INPUT, linewidth=1.5, zorder=10)
+            style = {"markersize": 5, "label": "input y and its reconstruction", "zorder": 10}
+            surfaces.plot(*inputs.T, "D", color=_INPUT, **style)
+            surfaces.legend(fontsize=8, loc="lower left")

@@ -65,11 +65,13 @@ class AutoencoderBase(nn.Module):
     decoder: AutoencoderPart
     numbers: int
     """Number of numbers, or indices, of a code."""
+    conditions: int = 0
+    """Number of numbers x before y in each row, on which the reconstruction y~ depends."""
 
     def __init__(self, config: AutoencoderConfig, shape: tuple[int, ...]):
         super().__init__()
-        if len(shape) != 3 and config.kind != "dense":
-            raise ValueError(f"kind must be dense for vectors of numbers, got {config.kind}")
+        if len(shape) != 3 and config.kind not in ("dense", "latent"):
+            raise ValueError(f"kind must be dense or latent for vectors, got {config.kind}")
         self.noise, self.shape, self.whole_batch = config.noise, shape, config.whole_batch
 
     def encode(self, images: Float[Tensor, "batch *shape"]) -> Tensor:
@@ -80,8 +82,12 @@ class AutoencoderBase(nn.Module):
         """Return the reconstruction y~ of each code."""
         return self.decoder(codes)
 
+    def reconstruct(self, codes: Tensor, images: Tensor) -> Tensor:
+        """Return the reconstruction of each code, which may depend on x in the rows `images`."""
+        return self.decode(codes)
+
     def forward(self, images: Float[Tensor, "batch *shape"]) -> Tensor:
-        return self.decode(self.encode(images))
+        return self.reconstruct(self.encode(images), images)
 
     def count(self, batch: Any) -> int:
         return len(batch.source)
@@ -111,8 +117,8 @@ class Autoencoder(AutoencoderBase):
         if config.kind == "dense":
             hidden = [config.hidden or 512] * (config.layers - 1)
             sizes = [math.prod(shape), *hidden, config.code_dim]
-            into = [nn.Flatten(), *_linears(sizes)]
-            back = [*_linears(sizes[::-1]), nn.Unflatten(1, shape)]
+            into = [nn.Flatten(), *dense_layers(sizes)]
+            back = [*dense_layers(sizes[::-1]), nn.Unflatten(1, shape)]
         else:
             into, back = _convolutions(config, shape)
         is_formula = config.kind == "dense" and config.layers == 1
@@ -161,12 +167,7 @@ class Autoencoder(AutoencoderBase):
         return super().blocks()
 
     def _cost(self, images: Tensor, codes: Tensor) -> Float[Tensor, "batch *shape"]:
-        """Return the terms of C(y, y~)."""
-        if self.cost == "cross-entropy":
-            logits = widen(self.decoder.preactivation(codes))
-            return functional.binary_cross_entropy_with_logits(logits, images, reduction="none")
-        error = widen(self.decode(codes)) - images
-        return error.square() if self.cost == "squared" else error.abs()
+        return cost_terms(self.cost, self.decoder, codes, images)
 
     def _regularizer(self, images: Tensor, codes: Tensor) -> Float[Tensor, "batch code"]:
         """Return the terms of R of each row, without its weight; nothing to compute for none."""
@@ -183,7 +184,17 @@ class Autoencoder(AutoencoderBase):
         return codes
 
 
-def _linears(sizes: Sequence[int]) -> list[nn.Module]:
+def cost_terms(cost: str, decoder: AutoencoderPart, codes: Tensor, images: Tensor) -> Tensor:
+    """Return the terms of C(y, y~), y~ = decoder(codes), for y = images of the same shape."""
+    if cost == "cross-entropy":
+        logits = widen(decoder.preactivation(codes))
+        return functional.binary_cross_entropy_with_logits(logits, images, reduction="none")
+    error = widen(decoder(codes)) - images
+    return error.square() if cost == "squared" else error.abs()
+
+
+def dense_layers(sizes: Sequence[int]) -> list[nn.Module]:
+    """Return linear layers between these sizes, with GELU between two."""
     layers: list[nn.Module] = []
     for before, after in pairwise(sizes):
         layers += [Linear(before, after), nn.GELU()]

@@ -62,17 +62,17 @@ RegularizerConfig = NoRegularizerConfig | L1Config | L2Config | ContractiveConfi
 class AutoencoderConfig:
     """Config of an autoencoder."""
 
-    kind: Literal["dense", "convolutional", "quantized"] = "dense"
+    kind: Literal["dense", "convolutional", "quantized", "latent"] = "dense"
     """dense: linear layers before and after the code; convolutional: two convolutions with stride
     2; quantized: convolutions to a grid of vectors, each replaced by the nearest entry of a
-    codebook (VQ-VAE)."""
+    codebook (VQ-VAE); latent: of vectors, no encoder, the code is the angle z of lowest energy."""
     code_dim: Width = 32
-    """Size of the code; of each vector of the grid (quantized)."""
+    """Size of the code; of each vector of the grid (quantized). Always 1 with latent."""
     layers: Layers = 2
-    """Linear layers of the encoder, and of the decoder (dense). 1: h = f(W_h y + b_h), y~ = g(W_y h
-    + b_y); more: hidden layers with GELU."""
+    """Linear layers of the encoder, and of the decoder (dense, latent). 1: h = f(W_h y + b_h), y~ =
+    g(W_y h + b_y); more: hidden layers with GELU."""
     hidden: Width | None = None
-    """Size of the hidden layers (dense, with more than one layer); 512 if not given."""
+    """Size of the hidden layers (dense, latent, with more than one layer); 512 if not given."""
     code_activation: Literal["identity", "sigmoid", "tanh", "relu"] | None = None
     """f, the nonlinearity of the code; if not given identity, with regularizer=kl sigmoid."""
     output_activation: Literal["identity", "sigmoid", "tanh", "relu"] = "identity"
@@ -92,9 +92,17 @@ class AutoencoderConfig:
     """Number of convolutions with stride 2 between the image and the grid of codes (quantized)."""
     commitment: Annotated[float, Range(0, 1e6)] = 0.25
     """Weight in the loss of the squared distance of the vectors from their entries (quantized)."""
+    smoothness: Annotated[float, Range(0, 1e6)] = 1e-3
+    """Weight in the loss of |dy~/dz|^2 at random angles z, which prevents folds (latent)."""
 
     def __post_init__(self) -> None:
         kind = f"kind={self.kind}"
+        if self.kind == "latent":
+            self._check_unused("code_dim", "noise")
+            _check(self.code_activation, "code_activation", kind, None)
+            _check(self.regularizer.name, "regularizer", kind, "none")
+        else:
+            self._check_unused("smoothness")
         if self.kind == "quantized":
             _check(self.code_activation, "code_activation", kind, "identity", None)
             _check(self.output_activation, "output_activation", kind, "identity")
@@ -102,9 +110,9 @@ class AutoencoderConfig:
             _check(self.regularizer.name, "regularizer", kind, "none")
         else:
             self._check_unused("codebook_size", "downsampling_layers", "commitment")
-        if self.kind == "dense":
+        if self.kind in ("dense", "latent"):
             self._check_unused("channels")
-        if self.kind != "dense":
+        if self.kind not in ("dense", "latent"):
             _check(self.layers, "layers", f"{kind}, whose layers are fixed", 2)
             _check(self.hidden, "hidden", kind, None)
         elif self.layers == 1:

@@ -2,7 +2,8 @@
 
     error   mean of (y - y~)^2 over images and pixels, y within [0, 1]; or over vectors and numbers
     use     of quantized codes: number of codebook entries in use, and perplexity of frequencies
-    PCA     code of the first k principal components of the training data, the best linear code
+    PCA     code of the first k principal components of the training data, the best linear code;
+            with a condition x, of the residuals of the linear regression on x
 
 Source: lectures, E.8 (autoencoders); PCA as the best linear code: baldi1989.
 """
@@ -24,9 +25,18 @@ from regard.data.held_out import split_data
 from regard.data.images.files import ENDINGS
 from regard.data.vectors import VectorDataset, make_curve, parse_vector, read_vectors
 from regard.errors import UserError
-from regard.look.figures.manifold import FINE, STEPS, Manifold, plane, plot_manifold
+from regard.look.figures.manifold import (
+    FINE,
+    STEPS,
+    X_STEPS,
+    Manifold,
+    plane,
+    plot_manifold,
+    plot_surface,
+)
 from regard.look.figures.results import plot_images
-from regard.models.autoencoders.autoencoder import Autoencoder
+from regard.models.autoencoders.autoencoder import Autoencoder, AutoencoderBase
+from regard.models.autoencoders.latent import LatentVariableModel
 from regard.models.autoencoders.quantized import QuantizedAutoencoder
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.inputs import TABLES, Input
@@ -44,11 +54,18 @@ Values = NDArray[np.uint8] | NDArray[np.float32]
 """Pixels (images, channels, height, width), or vectors (rows, size)."""
 
 
-def pca_error(train: np.ndarray, test: np.ndarray, size: int) -> float:
-    """Return the mean squared error of `test` from `size` principal components of `train`."""
+def pca_error(train: np.ndarray, test: np.ndarray, size: int, conditions: int = 0) -> float:
+    """Return the mean squared error of `test` from `size` principal components of `train`.
+
+    With conditions x, which rows have first, the components are those of the residuals on x.
+    """
     known, values = _to_tensor(train).flatten(1), _to_tensor(test).flatten(1)
     mean = known.mean(0)
     known, values = known - mean, values - mean
+    if conditions:
+        slopes = torch.linalg.lstsq(known[:, :conditions], known[:, conditions:]).solution
+        known = known[:, conditions:] - known[:, :conditions] @ slopes
+        values = values[:, conditions:] - values[:, :conditions] @ slopes
     # Eigenvectors of the covariance: exact, and at most pixels x pixels.
     _, vectors = torch.linalg.eigh((known.T @ known).double())
     basis = vectors[:, -size:].float()
@@ -125,36 +142,57 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
             seed=self.run.seed,
         )
 
-    def model(self) -> Autoencoder | QuantizedAutoencoder:
+    def model(self) -> AutoencoderBase:
         config = self.config.model
+        if config.kind == "latent":
+            return LatentVariableModel(config, self._target_shape, self._conditions)
         kind = QuantizedAutoencoder if config.kind == "quantized" else Autoencoder
         return kind(config, self.shape)
 
     def describe(self) -> str:
         if self._reads_vectors:
-            return f"vectors of {_count(self.shape[0])} to {_count(self.numbers)}"
+            code = "an angle" if self.config.model.kind == "latent" else _count(self.numbers)
+            return f"vectors of {self._sides} to {code}"
         return f"images of {_format(self.shape)} to {_count(self.numbers)}"
 
     @property
     def numbers(self) -> int:
         """Size of a code."""
+        if self.config.model.kind == "latent":
+            return 1
         if self.config.model.kind != "quantized":
             return self.config.model.code_dim
         return QuantizedAutoencoder(self.config.model, self.shape).numbers
+
+    @property
+    def _conditions(self) -> int:
+        """Number of numbers x before y in each row."""
+        return self.settings.data.conditions if self._reads_vectors else 0
+
+    @property
+    def _target_shape(self) -> tuple[int, ...]:
+        """Shape of y."""
+        return (self.shape[0] - self._conditions, *self.shape[1:])
+
+    @property
+    def _sides(self) -> str:
+        """Size of an input, in words."""
+        if not self._reads_vectors:
+            return f"{_format(self.shape)} pixels"
+        return _count(self._target_shape[0]) + (" given x" if self._conditions else "")
 
     def measure(self, model: nn.Module) -> dict[str, float]:
         return reconstruction_scores(model, self.encoded_val.data.values)
 
     def metrics(self, inference: ActiveModel, dataset: Dataset[Any]) -> dict[str, Any]:
         model, values = inference.model, dataset.data.values
-        size = min(self.numbers, math.prod(self.shape))
-        sides = _count(self.shape[0]) if self._reads_vectors else f"{_format(self.shape)} pixels"
-        signature = f"{sides}, {_count(self.numbers)}"
+        size = min(self.numbers, math.prod(self._target_shape))
+        signature = f"{self._sides}, {_count(self.numbers)}"
         if self.config.model.kind == "quantized":
             signature += f" of {self.config.model.codebook_size} codes"
         return {
             **reconstruction_scores(model, values),
-            "mse_pca": pca_error(self.train.data.values, values, size),
+            "mse_pca": pca_error(self.train.data.values, values, size, self._conditions),
             "signature": signature,
         }
 
@@ -185,7 +223,8 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         model, values = inference.model, _to_tensor(np.stack(rows))
         on_device = values.to(device_of(model))
         codes = model.encode(on_device)
-        errors = (model.decode(codes).float().cpu() - values).double().square().flatten(1).mean(1)
+        rebuilt = model.reconstruct(codes, on_device).float().cpu()
+        errors = (rebuilt - values[:, model.conditions :]).double().square().flatten(1).mean(1)
         energies: list[Any] = [None] * len(rows)
         if self.config.energy:
             energies = model.energy(on_device).tolist()
@@ -207,46 +246,63 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         """Plot an input and its reconstruction to an image file."""
         rebuilt = _reconstruct(inference.model, row[None]).numpy()
         if self._reads_vectors:
-            self.plot_manifold(inference, out, inputs=row[None], outputs=rebuilt, **options)
+            # On the surface, a point and its reconstruction have the same x.
+            outputs = np.concatenate((row[None, : self._conditions], rebuilt), 1)
+            self.plot_manifold(inference, out, inputs=row[None], outputs=outputs, **options)
         else:
             images = [("read", row.astype(np.float32) / 255), ("rebuilt", rebuilt[0])]
             plot_images(images, out, **options)
 
     def plot_manifold(self, inference: ActiveModel, out: Path, **options: Any) -> None:
         """Plot the manifold of the reconstructions to an image file."""
-        if self.shape != (2,):
-            raise UserError(f"the manifold needs vectors of 2 numbers, got {_format(self.shape)}")
+        if self._target_shape != (2,):
+            got = _format(self._target_shape)
+            raise UserError(f"the manifold needs vectors of 2 numbers, got {got}")
         model, data = inference.model, self.train.data.values
+        title = f"rebuild: {self.describe()}"
+        if self._conditions:
+            plot_surface(data, *sweep_surface(model, data), out, title=title, **options)
+            return
         codes, rebuilt = trace_codes(model, data), _reconstruct(model, data).numpy()
-        content = Manifold(data, codes, rebuilt, map_energy(model, data))
-        plot_manifold(content, out, title=f"rebuild: {self.describe()}", **options)
+        has_angles = isinstance(model, LatentVariableModel)
+        content = Manifold(data, codes, rebuilt, map_energy(model, data), has_angles)
+        plot_manifold(content, out, title=title, **options)
 
     def _check_range(self, values: Values, origin: str) -> None:
         """Raise UserError for numbers outside [0, 1] with the cost cross-entropy."""
         if not self._reads_vectors or self.config.model.cost != "cross-entropy" or not values.size:
             return
-        low, high = float(values.min()), float(values.max())
+        y = values[..., self._conditions :]
+        low, high = float(y.min()), float(y.max())
         if low < 0 or high > 1:
             expected = "numbers must be from 0 to 1 with --model.cost cross-entropy"
             raise UserError(f"{origin}: {expected}, got {low:g} to {high:g}")
 
 
 @torch.no_grad()
-def reconstruction_scores(model: nn.Module, pixels: np.ndarray) -> dict[str, float]:
+def reconstruction_scores(model: Any, pixels: np.ndarray) -> dict[str, float]:
     """Return the mean squared error per pixel or number, and the use of a codebook."""
-    total, codes = 0.0, []
+    total, count, codes = 0.0, 0, []
     for rows in track(plan_by_count(pixels, _ROWS), "inputs", len(pixels)):
         part = pixels[rows.start : rows.stop]
-        total += (_reconstruct(model, part) - _to_tensor(part)).double().square().sum().item()
+        y = _to_tensor(part)[:, model.conditions :]
+        total += (_reconstruct(model, part) - y).double().square().sum().item()
+        count += y.numel()
         if isinstance(model, QuantizedAutoencoder):
             codes.append(model.encode(_to_tensor(part).to(device_of(model))).cpu())
     use = model.codebook.usage(torch.cat(codes)) if isinstance(model, QuantizedAutoencoder) else {}
-    return {"mse": total / pixels.size} | use
+    return {"mse": total / count} | use
 
 
 @torch.no_grad()
-def trace_codes(model: Autoencoder, data: NDArray[np.float32]) -> NDArray[np.float32] | None:
-    """Return y~(h) for h swept over the codes of the data, (steps, 2); None if h is no number."""
+def trace_codes(model: Any, data: NDArray[np.float32]) -> NDArray[np.float32] | None:
+    """Return y~(h) for h swept over the codes of the data, (steps, 2); None if h is no number.
+
+    Of a latent-variable model, y~(z) for z swept over [0, 2 pi].
+    """
+    if isinstance(model, LatentVariableModel):
+        angles = torch.linspace(0, 2 * math.pi, STEPS * FINE + 1, device=device_of(model))
+        return model.decode(angles[:, None]).float().cpu().numpy()
     codes = model.encode(torch.from_numpy(data).to(device_of(model))).float()
     if codes.shape[1] != 1:
         return None
@@ -256,13 +312,29 @@ def trace_codes(model: Autoencoder, data: NDArray[np.float32]) -> NDArray[np.flo
 
 
 @torch.no_grad()
-def map_energy(model: Autoencoder, data: NDArray[np.float32]) -> NDArray[np.float32] | None:
+def sweep_surface(
+    model: LatentVariableModel, data: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return x (X_STEPS + 1,) over the range of the data, and y~(x, z) (X_STEPS + 1, STEPS + 1, 2).
+
+    z is swept from 0 to 2 pi in steps of pi / 24.
+    """
+    x = torch.linspace(float(data[:, 0].min()), float(data[:, 0].max()), X_STEPS + 1)
+    z = torch.linspace(0, 2 * math.pi, STEPS + 1)
+    rows = torch.cartesian_prod(x, z).to(device_of(model))
+    y = model.decode(rows[:, 1:], rows[:, :1]).float().cpu()
+    return x.numpy(), y.view(X_STEPS + 1, STEPS + 1, 2).numpy()
+
+
+@torch.no_grad()
+def map_energy(model: Any, data: NDArray[np.float32]) -> NDArray[np.float32] | None:
     """Return F(y) on a grid around the data (rows: second number); None with regularizer kl."""
-    if model.regularizer.name == "kl":
+    if isinstance(model, Autoencoder) and model.regularizer.name == "kl":
         return None
     x, y = plane(data)
     points = np.stack(np.meshgrid(x, y), -1).reshape(-1, 2)
-    energy = model.energy(torch.from_numpy(points).to(device_of(model)))
+    parts = torch.from_numpy(points).to(device_of(model)).split(_ROWS)
+    energy = torch.cat([model.energy(part) for part in parts])
     return energy.float().cpu().numpy().reshape(len(y), len(x))
 
 

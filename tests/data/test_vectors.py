@@ -122,6 +122,47 @@ def test_other_inputs_are_refused(given):
         parse_vector(given, 2)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a,x,b\n1,2,3\n4,,5\n", r"a.csv, line 3: expected 3 numbers, got "),
+        ("a,x,b\n1,2,3\n4,nan,5\n", r"a.csv, line 3: expected a number, got 'nan'"),
+        ("a,b\n1,2\n", r"a.csv, line 1: expected the column 'x' and others, got a, b"),
+        ("x\n1\n", r"a.csv, line 1: expected the column 'x' and others, got x"),
+    ],
+)
+def test_a_damaged_or_missing_condition_is_named_by_line(tmp_path, content, message):
+    (tmp_path / "a.csv").write_text(content)
+    config = VectorsConfig(train="a.csv", condition="x")
+    with pytest.raises(UserError, match=message):
+        read_vectors(tmp_path / "a.csv", config)
+
+
+def test_arrays_of_a_condition_are_checked(tmp_path):
+    config, x = VectorsConfig(train="a.npz", condition="x"), np.array([0.5, np.nan])
+    np.save(tmp_path / "a.npy", ROWS)
+    for arrays, message in (
+        ({"x": x}, "a.npz, row 2: expected finite numbers"),
+        ({"x": x[:1]}, r"a.npz: expected numbers x of shape \(2,\), got float64 of shape \(1,\)"),
+        ({"other": x}, "x is not a file in the archive"),
+    ):
+        np.savez(tmp_path / "a.npz", y=ROWS, **arrays)
+        with pytest.raises(UserError, match=message):
+            read_vectors(tmp_path / "a.npz", config)
+    with pytest.raises(UserError, match=r"a.npy: has no names, expected a header or .npz with 'x'"):
+        read_vectors(tmp_path / "a.npy", config)
+
+
+def test_a_horn_is_that_of_its_formula():
+    config = VectorsConfig(deviation=0.0, curve="horn")
+    x, first, second = make_curve(config, "train").values.T
+    assert 0 <= x.min() < 0.05
+    assert 0.95 < x.max() <= 1
+    growth = np.exp(2 * x)
+    radius = np.hypot(first / growth / (2 - x / 2), second / growth / (1.5 + x / 2))
+    assert radius == pytest.approx(np.ones(1000), rel=1e-5)
+
+
 def test_header_is_an_option(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("0,1\n1.5,2\n")

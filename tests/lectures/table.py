@@ -6,7 +6,8 @@ A line of the file is a statement: its number, deck and heading, the statement i
 of its formula in docs/lectures.md, and, separated by "; ",
 
     code    FILE:NAME below regard/, where NAME is defined: a function, class, method, or constant
-    use     a command (`regard ...`, with runs/RECIPE as the run; `python FILE`), or an expression
+    use     a command (`regard ...`, with runs/RECIPE as the run; `python FILE`), several with
+            ` && ` between them, or an expression
     tests   FILE::FUNCTION below tests/
 
 `problems` names whatever does not exist, and commands that do not parse. Torch is not imported.
@@ -138,7 +139,8 @@ def use_problem(use: str) -> str | None:
     if not use.startswith("regard "):
         return _expression_problem(use)
     try:
-        _parse_command(shlex.split(use)[1:])
+        for part in use.split(" && "):
+            _parse_command(shlex.split(part)[1:])
     except UserError as error:
         return f"`{use}`: {error}"
     return None

@@ -1,5 +1,7 @@
 """Autoencoders of two numbers: training, inputs, energy, and the picture of the manifold."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,8 @@ from PIL import Image
 
 from regard.look.figures.manifold import CELLS, FINE, STEPS, plane
 from regard.recipes.load import load
-from regard.recipes.rebuild.recipe import map_energy, trace_codes
+from regard.recipes.rebuild.recipe import map_energy, pca_error, sweep_surface, trace_codes
+from tests.lectures.table import read_rows
 from tests.recipes.capture_checks import predict_each
 from tests.recipes.commands import command, failure, printed, printed_json, report
 
@@ -98,7 +101,12 @@ def test_own_data_of_another_size_and_codes_have_no_such_picture(run, tmp_path, 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--model.kind quantized", "model.kind must be dense with data=vectors, got quantized"),
+        ("--model.kind quantized", "must be dense or latent with data=vectors, got quantized"),
+        ("--data.curve horn", "model.kind must be latent for data with a condition x, got dense"),
+        (
+            "--data.condition x --model.kind latent",
+            "--data.condition names a column of --data.train",
+        ),
         ("--model.regularizer kl --model.code-activation relu", "code-activation must be sigmoid"),
         ("--data.train {}/one.csv", "1 vectors are too few"),
         ("--data.train {}/two.csv --data.val {}/one.csv", "expected 2 numbers"),
@@ -114,6 +122,87 @@ def test_data_that_cannot_be_used_is_named_before_training(words, message, tmp_p
     train = f"train rebuild --run {tmp_path}/run --data vectors --train.steps 2 {LIMITS}"
     assert message in failure(capsys, f"{train} {words.replace('{}', str(tmp_path))}")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture(scope="module")
+def horn(tmp_path_factory):
+    """Run of the command of the table of the lectures, with fewer steps, and its picture."""
+    folder = tmp_path_factory.mktemp("horn")
+    (use,) = [row.use for row in read_rows() if row.key == "E.10"]
+    for part in use.split(" && "):
+        words = part.replace("runs/rebuild", f"{folder}/run").split()[1:]
+        if words[0] == "train":
+            words += f"--run {folder}/run --train.steps 400 {LIMITS}".split()
+        elif "--out" in words:
+            words[words.index("--out") + 1] = f"{folder}/manifold.png"
+        command(" ".join(words))
+    return folder / "run"
+
+
+def test_the_surface_is_the_decoder_at_x_and_z(horn):
+    test, trained = report(horn), load(horn)
+    assert test["mse"] < 0.02 * test["mse_pca"]
+    assert test["signature"] == "2 numbers given x, 1 number"
+    with Image.open(horn.parent / "manifold.png") as picture:
+        assert min(picture.size) > 300
+    model, data = trained.model, trained.recipe.train.data.values
+    x, surface = sweep_surface(model, data)
+    assert x[[0, -1]] == pytest.approx([data[:, 0].min(), data[:, 0].max()])
+    assert surface.shape == (len(x), STEPS + 1, 2) == (51, 49, 2)
+    z = 5 * np.pi / 24
+    inputs = torch.tensor([[np.cos(z), np.sin(z), x[20]]], dtype=torch.float32)
+    assert surface[20, 5] == pytest.approx(model.decoder(inputs)[0].detach().numpy(), abs=1e-4)
+    assert surface[:, 0] == pytest.approx(surface[:, -1], abs=1e-4)
+    # The curve of each x is close to the ellipse that made the data, all around.
+    for i in (10, 25, 40):
+        radii = np.exp(2 * x[i]) * np.array([2 - x[i] / 2, 1.5 + x[i] / 2])
+        ratios = surface[i] / radii
+        assert np.hypot(*ratios.T) == pytest.approx(np.ones(STEPS + 1), abs=0.15)
+        assert np.abs(np.diff(np.unwrap(np.arctan2(*ratios.T))).sum()) == pytest.approx(2 * np.pi)
+
+
+def test_own_data_have_a_column_x_anywhere(horn, tmp_path, capsys):
+    data = load(horn).recipe.train.data.values[:60]
+    lines = [f"{second},{x},{first}" for x, first, second in data.tolist()]
+    (tmp_path / "a.csv").write_text("\n".join(["b,age,a", *lines]))
+    np.savez(tmp_path / "a.npz", age=data[:, 0], y=data[:, [2, 1]])
+    codes = {}
+    for name in ("csv", "npz"):
+        run, file = tmp_path / name, tmp_path / f"a.{name}"
+        words = f"--data vectors --data.train {file} --data.condition age --model.kind latent"
+        steps = "--train.steps 8 --train.keep-finished checkpoints"
+        train = f"train rebuild --run {run} {words} {LIMITS} {steps}".replace(
+            "every 200", "every 4"
+        )
+        command(train)
+        # Killed after its first checkpoint, it resumes to the same weights: random z go on, too.
+        weights = (run / "model.safetensors").read_bytes()
+        (run / "report.json").unlink(missing_ok=True)
+        shutil.rmtree(sorted((run / "checkpoints").glob("step-*"))[-1])
+        command(train)
+        assert (run / "model.safetensors").read_bytes() == weights
+        rows = load(run).predict(data[:, [0, 2, 1]])[:, 0].tolist()
+        codes[name] = rows
+        predicted = [float(line) for line in printed(capsys, "predict", run, file).split()]
+        assert predicted == pytest.approx(rows, rel=1e-3)
+    assert codes["csv"] == codes["npz"]
+    x, first, second = data[0].tolist()
+    answer = printed_json(capsys, "predict", horn, f"{x}, {first}, {second}", "--energy")
+    assert answer["energy"] == pytest.approx(2 * answer["error"], rel=1e-5)
+    assert 0 <= answer["code"][0] < 2 * np.pi + 1e-6
+    middle = load(horn).predict([[x, 0, 0]], energy=True)
+    assert middle[0] > 50 * answer["energy"]
+    command("look", horn, f"{x}, 0, 0", "--out", tmp_path / "point.svg")
+    text = (tmp_path / "point.svg").read_text(encoding="utf-8")
+    assert "x and z swept" in text
+    assert "input y and its reconstruction" in text
+
+
+def test_components_given_x_are_those_of_the_residuals():
+    x, z = np.random.default_rng(1).normal(size=(2, 50, 1)).astype(np.float32)
+    rows = np.concatenate((x, x @ [[1, 2, 3]] + z @ [[2, -1, 0.5]] + 4), 1).astype(np.float32)
+    assert pca_error(rows[:30], rows[30:], 1, 1) == pytest.approx(0, abs=1e-9)
+    assert pca_error(rows[:30, 1:], rows[30:, 1:], 1) > 0.1
 
 
 def test_runs_of_other_recipes_have_no_manifold(finished_run, tmp_path, capsys):

@@ -84,11 +84,9 @@ def plot_manifold(
             style = {"markersize": 2, "label": "reconstructions"}
             axes.plot(*manifold.rebuilt[:2000].T, ".", color=_CURVE, **style)
         else:
-            code = "z" if manifold.has_angles else "h"
+            label = "y~(z), z swept" if manifold.has_angles else "y~(h), h swept"
             style = {"markersize": 3, "markevery": FINE, "linewidth": 1.4}
-            axes.plot(
-                *manifold.curve.T, "-o", color=_CURVE, label=f"y~({code}), {code} swept", **style
-            )
+            axes.plot(*manifold.curve.T, "-o", color=_CURVE, label=label, **style)
         if inputs is not None and outputs is not None:
             for ends in np.stack((inputs, outputs), 1):
                 axes.plot(*ends.T, color=_INPUT, linewidth=1)
@@ -118,7 +116,7 @@ def plot_surface(
     """
     with open_figure(path, overwrite=overwrite) as figure:
         figure.set_size_inches(11, 4.6)
-        figure.suptitle(title, fontsize=10, y=0.98)
+        figure.suptitle(title, fontsize=10, y=0.92)
         panels = []
         for left, name in ((0.0, "data (x, y)"), (0.46, "manifold y~(x, z), x and z swept")):
             axes: Any = figure.add_axes((left, 0.0, 0.46, 0.9), projection="3d")

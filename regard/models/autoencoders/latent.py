@@ -58,7 +58,7 @@ class LatentVariableModel(AutoencoderBase):
 
     @torch.no_grad()
     def encode(self, images: Float[Tensor, "batch numbers"]) -> Float[Tensor, "batch 1"]:
-        """Return z* of each row, in [0, 2 pi)."""
+        """Return z* of each row, in [0, 2 pi]."""
         width = 2 * math.pi / STEPS
         z = width * torch.arange(STEPS, device=images.device).expand(len(images), STEPS)
         best = self._best(z, images)

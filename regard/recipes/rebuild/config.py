@@ -31,12 +31,13 @@ class RebuildRunConfig:
     def __post_init__(self) -> None:
         if self.model.whole_batch is not None and self.train.accumulate > 1:
             raise ValueError(f"train.accumulate must be 1 with model.{self.model.whole_batch}")
-        kind, is_vectors = self.model.kind, isinstance(self.data, VectorsConfig)
-        if is_vectors and kind not in ("dense", "latent"):
+        kind = self.model.kind
+        if isinstance(self.data, ImagesConfig):
+            if kind == "latent":
+                raise ValueError("data must be vectors with model.kind=latent, got images")
+        elif kind not in ("dense", "latent"):
             raise ValueError(f"model.kind must be dense or latent with data=vectors, got {kind}")
-        if not is_vectors and kind == "latent":
-            raise ValueError("data must be vectors with model.kind=latent, got images")
-        if is_vectors and self.data.conditions and kind != "latent":
+        elif self.data.conditions and kind != "latent":
             raise ValueError(f"model.kind must be latent for data with a condition x, got {kind}")
 
 

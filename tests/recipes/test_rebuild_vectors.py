@@ -171,9 +171,8 @@ def test_own_data_have_a_column_x_anywhere(horn, tmp_path, capsys):
         run, file = tmp_path / name, tmp_path / f"a.{name}"
         words = f"--data vectors --data.train {file} --data.condition age --model.kind latent"
         steps = "--train.steps 8 --train.keep-finished checkpoints"
-        train = f"train rebuild --run {run} {words} {LIMITS} {steps}".replace(
-            "every 200", "every 4"
-        )
+        limits = LIMITS.replace("every 200", "every 4")
+        train = f"train rebuild --run {run} {words} {limits} {steps}"
         command(train)
         # Killed after its first checkpoint, it resumes to the same weights: random z go on, too.
         weights = (run / "model.safetensors").read_bytes()

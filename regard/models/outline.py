@@ -14,7 +14,7 @@ from regard.models.autoencoders.autoencoder import AutoencoderBase
 from regard.models.autoencoders.latent import STEPS, LatentVariableModel
 from regard.models.autoencoders.quantized import QuantizedAutoencoder
 from regard.models.model import Model
-from regard.models.parts import Block, Part, core_blocks, positions_name
+from regard.models.parts import Block, Operation, core_blocks, positions_name
 from regard.models.readers.reader import Shape
 
 
@@ -80,7 +80,7 @@ def outline(model: nn.Module) -> Outline:
         if isinstance(getattr(writer, "pool", None), ClassToken):
             count = before[-1]
             before = (*before[:-1], count + 1 if isinstance(count, int) else f"1 + {count}")
-            token = Part("class token", "a learned item before the others", (0,))
+            token = Operation("class token", "a learned item before the others", (0,))
             blocks = (Block("", 1, (token,)), *blocks)
         encoded = (*before, core.memory_dim)
         detail = _stack(core.num_layers("encoder"), encoder)

@@ -30,7 +30,7 @@ from regard.models.cores.recurrent_decoder import RecurrentDecoderCore
 from regard.models.cores.transformer import Transformer
 
 
-class Part(NamedTuple):
+class Operation(NamedTuple):
     """One operation of a block."""
 
     name: str
@@ -51,7 +51,7 @@ class Block(NamedTuple):
     """Empty for parts outside of blocks, such as the final norm."""
     times: int
     """Number of such blocks in a row, each with weights of its own."""
-    parts: tuple[Part, ...]
+    parts: tuple[Operation, ...]
 
     def lines(self) -> list[str]:
         """Return the parts as text; inputs other than the part before follow in parentheses."""
@@ -89,7 +89,7 @@ def _transformer(core: Transformer, stack: Literal["encoder", "decoder"]) -> tup
     is_encoder = stack == "encoder"
     blocks: list[Block] = []
     if core.positions.adds and (is_encoder or core.in_order):
-        blocks.append(Block("", 1, (Part("+ P", positions_name(core.positions), (0,)),)))
+        blocks.append(Block("", 1, (Operation("+ P", positions_name(core.positions), (0,)),)))
     for module in core.encoder if is_encoder else core.decoder:
         block = Block(f"{stack} block", 1, _block_parts(module, in_order=core.in_order))
         if blocks and blocks[-1][::2] == block[::2]:
@@ -97,13 +97,13 @@ def _transformer(core: Transformer, stack: Literal["encoder", "decoder"]) -> tup
         blocks.append(block)
     norm = core.encoder_norm if is_encoder else core.decoder_norm
     if not isinstance(norm, nn.Identity):
-        blocks.append(Block("", 1, (Part(f"final {type(norm).__name__}", "", (0,)),)))
+        blocks.append(Block("", 1, (Operation(f"final {type(norm).__name__}", "", (0,)),)))
     return tuple(blocks)
 
 
-def _block_parts(block: nn.Module, *, in_order: bool) -> tuple[Part, ...]:
+def _block_parts(block: nn.Module, *, in_order: bool) -> tuple[Operation, ...]:
     """Return the parts of a block; a block of another class is one part."""
-    parts: list[Part] = []
+    parts: list[Operation] = []
     if isinstance(block, InducedBlock):
         points = f"{len(block.points)} learned points read the items"
         inner = (
@@ -125,32 +125,32 @@ def _block_parts(block: nn.Module, *, in_order: bool) -> tuple[Part, ...]:
             cross = _attention("cross-attention", block.cross)._replace(reads="h^Enc")
             _add_sublayer(parts, block.add_cross, (cross,))
     else:
-        return (Part(type(block).__name__, "", (0,)),)
+        return (Operation(type(block).__name__, "", (0,)),)
     _add_sublayer(parts, block.add_feedforward, (_feedforward(block.feedforward),))
     return tuple(parts)
 
 
-def _add_sublayer(parts: list[Part], residual: nn.Module, inner: Iterable[Part]) -> None:
+def _add_sublayer(parts: list[Operation], residual: nn.Module, inner: Iterable[Operation]) -> None:
     """Append a function and its add & norm; points of `inner` count from the function's input."""
     start = len(parts)
     order = residual.order if isinstance(residual, Residual) else "none"
     if order == "pre":
-        parts.append(Part(type(residual.norm).__name__, "", (start,)))
+        parts.append(Operation(type(residual.norm).__name__, "", (start,)))
     base = len(parts)
     parts += (part._replace(inputs=tuple(base + i for i in part.inputs)) for part in inner)
     if order != "none":
-        parts.append(Part("+", "", (start, len(parts))))
+        parts.append(Operation("+", "", (start, len(parts))))
     if order == "post":
-        parts.append(Part(type(residual.norm).__name__, "", (len(parts),)))
+        parts.append(Operation(type(residual.norm).__name__, "", (len(parts),)))
     if not isinstance(residual, Residual):
         parts[-1] = parts[-1]._replace(detail=f"inside a {type(residual).__name__}")
 
 
 def _attention(
     name: str, attention: nn.Module, more: str = "", *, inputs: tuple[int, ...] = (0,)
-) -> Part:
+) -> Operation:
     if not isinstance(attention, MultiHead):
-        return Part(name, ", ".join(filter(None, (type(attention).__name__, more))), inputs)
+        return Operation(name, ", ".join(filter(None, (type(attention).__name__, more))), inputs)
     heads, key_heads = attention.num_heads, attention.key_heads
     details = [f"{heads} head{'s' if heads > 1 else ''}"]
     if isinstance(attention.query, Linear):
@@ -160,7 +160,7 @@ def _attention(
     if attention.positions is not None:
         details.append(positions_name(attention.positions))
     details += ["no W_o"] if isinstance(attention.output, nn.Identity) else []
-    return Part("multi-head " * (heads > 1) + name, ", ".join(filter(None, details)), inputs)
+    return Operation("multi-head " * (heads > 1) + name, ", ".join(filter(None, details)), inputs)
 
 
 def _read_details(read: Read) -> list[str]:
@@ -181,17 +181,17 @@ def _read_details(read: Read) -> list[str]:
     return details
 
 
-def _feedforward(module: nn.Module) -> Part:
+def _feedforward(module: nn.Module) -> Operation:
     if not isinstance(module, FeedForward | Dense):
-        return Part("feed-forward", type(module).__name__, (0,))
+        return Operation("feed-forward", type(module).__name__, (0,))
     activation = module.activation
     if not isinstance(activation, str):
         activation = getattr(activation, "__name__", type(activation).__name__)
     if isinstance(module, Dense):
-        return Part("dense layer", ", ".join([*_sizes(module.map), activation]), (0,))
+        return Operation("dense layer", ", ".join([*_sizes(module.map), activation]), (0,))
     gate = "" if module.gate is None else "gated "
     details = [*_sizes(module.expand, module.contract), f"{gate}{activation}"]
-    return Part("feed-forward", ", ".join(details), (0,))
+    return Operation("feed-forward", ", ".join(details), (0,))
 
 
 def _sizes(*layers: nn.Module) -> list[str]:
@@ -201,7 +201,7 @@ def _sizes(*layers: nn.Module) -> list[str]:
         if not isinstance(layer, Linear):
             return []
         sizes = [*(sizes or [layer.in_features]), layer.out_features]
-    return [" → ".join(map(str, sizes))]
+    return [" -> ".join(map(str, sizes))]
 
 
 def _recurrent_encoder(encoder: nn.Module) -> Block:
@@ -213,7 +213,7 @@ def _recurrent_encoder(encoder: nn.Module) -> Block:
             parts = [part._replace(name=f"{part.name}, both directions") for part in parts]
         return Block("encoder layer", len(cells), tuple(parts))
     if not isinstance(encoder, RecurrentEncoder):
-        return Block("encoder layer", 1, (Part(type(encoder).__name__, "", (0,)),))
+        return Block("encoder layer", 1, (Operation(type(encoder).__name__, "", (0,)),))
     cell = encoder.cell.upper()
     detail, delayed = f"h_i = {cell}(x_i, h_{{i-1}})", "h_{i-1}"
     if _is_two_sided(encoder):
@@ -221,7 +221,7 @@ def _recurrent_encoder(encoder: nn.Module) -> Block:
         delayed += ", g_{i+1}"
         cell += ", both directions"
     return Block(
-        "encoder layer", encoder.layers, (Part(cell, detail, (0,), delayed=((1, delayed),)),)
+        "encoder layer", encoder.layers, (Operation(cell, detail, (0,), delayed=((1, delayed),)),)
     )
 
 
@@ -231,7 +231,7 @@ def _is_two_sided(encoder: nn.Module) -> bool:
     return isinstance(encoder, RecurrentEncoder) and encoder.directions == 2
 
 
-def _self_attentive(cell: SelfAttentiveCell, symbol: str, step: str, start: int) -> list[Part]:
+def _self_attentive(cell: SelfAttentiveCell, symbol: str, step: str, start: int) -> list[Operation]:
     """Return the read of the past states and the cell of a layer whose input is point `start`."""
     before, past = f"{symbol}_{{{step}-1}}", f"{symbol}_1 .. {symbol}_{{{step}-1}}"
     query, inputs = f"query {before}", ()
@@ -240,15 +240,15 @@ def _self_attentive(cell: SelfAttentiveCell, symbol: str, step: str, start: int)
         query = "query [input; last result]" if has_feedback else "query: the input"
         inputs = (start,)
     details = [f"reads {past}", query, *_read_details(cell.read)]
-    read = Part("self-attention", ", ".join(details), inputs, delayed=((start + 2, past),))
+    read = Operation("self-attention", ", ".join(details), inputs, delayed=((start + 2, past),))
     kind = type(cell.cell).__name__.removesuffix("Cell")
     detail = f"state {symbol}_{step} of size {cell.hidden}, the read in place of {before}"
-    return [read, Part(kind, detail, (start, start + 1))]
+    return [read, Operation(kind, detail, (start, start + 1))]
 
 
 def _steps(core: RecurrentDecoderCore) -> Block:
     """Return one step of a recurrent decoder."""
-    parts: list[Part] = []
+    parts: list[Operation] = []
     has_start = core.encodes and core.in_order
     final = "[h_n; g_1]" if has_start and _is_two_sided(core.encoder) else "h_n"
     initial = f"s_0 = tanh(W {final} + b)" if len(core.bridges) else f"s_0 = {final}"
@@ -260,7 +260,7 @@ def _steps(core: RecurrentDecoderCore) -> Block:
             kind = type(cell).__name__.removesuffix("Cell")
             size = f" of size {cell.state_weight.shape[1]}" if isinstance(cell, Cell) else ""
             detail = f"state s_j{size}"
-            layer = [Part(kind, detail, (start,), delayed=((own, "s_{j-1}"),))]
+            layer = [Operation(kind, detail, (start,), delayed=((own, "s_{j-1}"),))]
         if not core.in_order:  # one step from zeros, without a past
             detail = "one step from a state of zeros"
             layer = [layer[-1]._replace(detail=detail, inputs=(start,), delayed=())]
@@ -276,10 +276,10 @@ def _steps(core: RecurrentDecoderCore) -> Block:
         values = "[h_i; g_i]" if _is_two_sided(core.encoder) else "h_i"
         values = values if core.value_map is None else f"W_V {values}"
         details = [f"c_j = sum_i alpha_ij {values}", "query s_j", *_read_details(core.read)]
-        parts.append(Part("attention", ", ".join(details), (top,), reads="h^Enc"))
+        parts.append(Operation("attention", ", ".join(details), (top,), reads="h^Enc"))
         result, inputs = "s_j; c_j; x'_j", (0, top, top + 1)
     details = [f"tanh(W [{result}] + b)", *_sizes(core.readout)]
-    parts.append(Part("readout", ", ".join(details), inputs))
+    parts.append(Operation("readout", ", ".join(details), inputs))
     if core.read is not None and core.in_order:
         cell = 1 if isinstance(core.cells[0], SelfAttentiveCell) else 0
         delayed = (*parts[cell].delayed, (top + 1, "c_{j-1}"))

@@ -98,8 +98,8 @@ def test_places_of_norms_positions_and_cross_attention():
         ("choice Sparse", {"choice": "sparse"}),
         ("score Dot", {"score": "dot"}),
         ("learned beta", {"beta": "learned"}),
-        ("12 → 17 → 12, gated silu", {"gated": True, "activation": "silu"}),
-        ("12 → 12, relu", {"feedforward": "dense"}),
+        ("12 -> 17 -> 12, gated silu", {"gated": True, "activation": "silu"}),
+        ("12 -> 12, relu", {"feedforward": "dense"}),
     ],
 )
 def test_details_are_told_where_the_modules_have_them(words, fields):

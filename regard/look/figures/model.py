@@ -16,7 +16,7 @@ from matplotlib.patches import Circle, FancyBboxPatch
 
 from regard.look.figures.canvas import GRID, INK, PALE, open_figure
 from regard.models.outline import Outline, Stage, format_shape
-from regard.models.parts import Block, Part
+from regard.models.parts import Block, Operation
 
 Point = tuple[float, float]
 _FILLS = {"input": "#f3f4f6", "encoder": "#d6e6f4", "predictor": "#fbe3c8", "decoder": "#d3ecdf"}
@@ -166,7 +166,7 @@ class _Column:
             align = "right" if self.outer > 0 else "left"
             _draw_text(self.axes, (x - self.outer * 0.04, y + 0.12), line.symbol, ha=align)
 
-    def _draw_part(self, part: Part, block: Block, fill: str) -> Point:
+    def _draw_part(self, part: Operation, block: Block, fill: str) -> Point:
         """Draw a part on top of the column; return its span."""
         if not part.name.startswith("+"):
             in_each = "; reads h^Enc in each block" * (part.reads == "h^Enc" and block.times > 1)
@@ -308,7 +308,7 @@ def _draw_text(axes: Axes, place: Point, text: str, *, is_math: bool = True, **s
 def _formulas(text: str) -> str:
     r"""Return a text with its symbols as formulas: s_{j-1}, h^Enc, y~, z^-1, sum_i alpha_ij."""
     text = text.replace("\xa0", " ").replace("sum_i alpha_ij", r"$\Sigma_i\,\alpha_{ij}$")
-    text = text.replace("z^-1", "$z^{-1}$")
+    text = text.replace("z^-1", "$z^{-1}$").replace(" -> ", " \u2192 ")
     text = re.sub(r"\b([a-z])~", r"$\\tilde{\1}$", text)
     text = re.sub(r"h\^(Enc|Dec)", r"$h^\\mathrm{\1}$", text)
     text = re.sub(r"\b([A-Za-z]'?)_(\{[^}]*\}|\w)", r"$\1_\2$", text)

@@ -61,7 +61,7 @@ CLAIM = Claim(
         Bound(measure="energy at 0", arm="1 number", at_most=0.2),
         Bound(measure="lower on data at 0", arm="1 number", at_least=0.4, at_most=0.6),
     ),
-    remark="A code as large as the point can be a copy, whose energy is low everywhere: so it is of "
-    "the linear maps. The network with 2 numbers copies less well where it saw no data: its energy "
-    "is lower on the data, too, but small elsewhere. R(h) is 0 here.",
+    remark="A code as large as the point can be a copy, whose energy is low everywhere: so it is "
+    "of the linear maps. The network with 2 numbers copies less well where it saw no data: its "
+    "energy is lower on the data, too, but small elsewhere. R(h) is 0 here.",
 )

@@ -1,8 +1,10 @@
 """Runs of `caption`: own images and drawn scenes, references, beams, looks, bad input."""
 
 import html
+import json
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -98,6 +100,26 @@ def test_captions_are_learned_and_scored_with_all_references(folder, capsys):
     assert test["nll"] == pytest.approx(total / count, rel=1e-4)
     other = ("--data.test", folder / "captions_test.tsv", "--data.images", folder)
     assert printed_json(capsys, "evaluate", folder / "run", *other) == test
+
+
+def validation(run: Path) -> dict[str, float]:
+    return json.loads((run / "report.json").read_text())["validation"]
+
+
+def test_short_captions_select_by_chrf(folder, tmp_path, capsys):
+    assert validation(folder / "run").keys() == {"bleu", "nll", "perplexity"}
+    for split in ("train", "val"):
+        lines = (folder / f"captions_{split}.tsv").read_text().splitlines()
+        rows = [line.split("\t") for line in lines if "\ta " in line]
+        text = "".join(f"{folder}/{name}\t{words.split()[1]} square\n" for name, words in rows)
+        (tmp_path / f"{split}.tsv").write_text(text)
+    files = f"--data.train {tmp_path}/train.tsv --data.val {tmp_path}/val.tsv"
+    steps = f"--train.steps 60 --train.validate-every 30 --batch 16 --run {tmp_path}/run"
+    command(f"train caption {files} {SIZE} {LIMITS} {CORES['transformer']} {steps}")
+    text = capsys.readouterr().err
+    assert "8 of 8 validation captions have fewer than 4 words" in text
+    assert "selected: best  chrf" in text
+    assert validation(tmp_path / "run")["chrf"] > 0
 
 
 def test_predict_prints_captions_and_several_with_n_best(folder, capsys):

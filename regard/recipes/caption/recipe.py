@@ -2,11 +2,15 @@
 
     pixels -> stem or patches -> encoder over image positions -> decoder, token by token -> sentence
 
+BLEU is 0 without common 4-grams. If most validation captions have fewer than 4 words, the
+checkpoint is selected by chrF.
+
 Source: lectures, E.1 (vector to sequence); xu2015 (attention to the image, word by word);
         vinyals2015.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,19 +46,32 @@ from regard.recipes.base.recipe import (
 )
 from regard.recipes.base.scoring import mean_nll
 from regard.recipes.caption.config import CaptionRunConfig
-from regard.recipes.metrics.text import bleu, exact_match
+from regard.recipes.metrics.text import bleu, chrf, exact_match
 from regard.system.progress import track
 from regard.trace import Trace
 
 _TOKENIZER = "tokenizer.json"
 _ROWS = 64
+_MAX_NGRAM = 4
 
 
 class CaptionRecipe(DecoderRecipe[CaptionRunConfig], FileRecipe[CaptionRunConfig]):
     """Recipe of image captioning."""
 
-    metric = "bleu"
     files_of_folder = ENDINGS
+
+    @cached_property
+    def metric(self) -> str:
+        images = self.encoded_val.data
+        counts = [len(text.split()) for i in images.epoch(0) for text in images.captions(i)]
+        num_short = sum(count < _MAX_NGRAM for count in counts)
+        if 2 * num_short <= len(counts):
+            return "bleu"
+        self.notify(
+            f"{num_short:,} of {len(counts):,} validation captions have fewer than {_MAX_NGRAM} "
+            f"words, and thus no BLEU: the checkpoint is selected by chrF"
+        )
+        return "chrf"
 
     def read_split(self, split: str) -> CaptionedImages:
         data = self.config.data
@@ -144,6 +161,8 @@ class CaptionRecipe(DecoderRecipe[CaptionRunConfig], FileRecipe[CaptionRunConfig
         self, outputs: Sequence[str], references: Sequence[Sequence[str]], *, is_test: bool
     ) -> dict[str, Any]:
         scores = bleu(outputs, references, self.config.bleu)
+        if is_test or self.metric == "chrf":
+            scores["chrf"] = chrf(outputs, references)
         return scores | {"exact_match": exact_match(outputs, references)}
 
     def preprocess(self, given: Any, number: int) -> list[NDArray[np.uint8]]:

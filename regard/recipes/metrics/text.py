@@ -32,11 +32,13 @@ def bleu(
 
 def further_scores(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
     """Return chrF and TER by sacrebleu's default settings. Source: popovic2015; snover2006."""
-    streams = _streams(references)
-    return {
-        "chrf": float(CHRF().corpus_score(list(outputs), streams).score),
-        "ter": float(TER().corpus_score(list(outputs), streams).score),
-    }
+    ter = TER().corpus_score(list(outputs), _streams(references))
+    return {"chrf": chrf(outputs, references), "ter": float(ter.score)}
+
+
+def chrf(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """Return corpus chrF by sacrebleu's default settings. Source: popovic2015."""
+    return float(CHRF().corpus_score(list(outputs), _streams(references)).score)
 
 
 def _streams(references: Sequence[Sequence[str]]) -> list[Any]:

@@ -204,12 +204,20 @@ class TextConfig(Splits):
     """Text of a language model for training, validation and test."""
 
     train: str | None = None
-    """Training text: a file in UTF-8, also with .gz. Dates in many languages if not given."""
+    """Training text: a file in UTF-8, also with .gz; the `built_in` one if not given."""
+    built_in: Literal["dates", "chases"] = "dates"
+    """Generated text: dates in many languages with their ISO form, or chases: English sentences
+    such as "The FBI is chasing a criminal on the run ."."""
     val_share: FractionWithin = 0.1
     """Fraction at the end of the training text for validation if `val` is not given."""
     line_ends: Literal["keep", "eos"] = "keep"
     """Tokenization of line ends. keep: as they are, like all white space; eos: as the word <eos>,
     and (tokenizers bpe and word) other white space as single spaces."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.train is not None and self.built_in != "dates":
+            raise ValueError(f"built_in must not be given with train, got {self.built_in}")
 
 
 @settings

@@ -1,16 +1,19 @@
 """Run of a language model: it learns a repetitive text, continues prompts, and is evaluated."""
 
 import math
+import shlex
 from pathlib import Path
 
 import pytest
 import torch
 
+from regard.cli.main import main
 from regard.data.tokenizer import SPECIALS
 from regard.errors import UserError
 from regard.look.maps import GRADIENT
 from regard.look.record import record
 from regard.recipes.load import load
+from tests.lectures.table import read_rows
 from tests.recipes.capture_checks import answer_log_probs
 from tests.recipes.commands import command, failure, printed, printed_json, report
 
@@ -33,6 +36,16 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     more = "--train.tensorboard false --context 32 --batch 8"
     command(f"train language --run {folder}/run {files} {small} {limits} {more}")
     return folder
+
+
+def test_the_chain_of_the_lectures_is_drawn_by_its_commands(tmp_path, monkeypatch):
+    """The commands of the table, with fewer steps. (lectures, B.12)"""
+    (row,) = [row for row in read_rows() if "--view chain" in row.use]
+    monkeypatch.chdir(tmp_path)
+    train, look = row.use.split(" && ")
+    command(f"{train.removeprefix('regard ')} --train.steps 2 --train.warmup 1 --context 16")
+    assert main(shlex.split(look)[1:]) == 0
+    assert Path("chain.png").stat().st_size > 10_000
 
 
 def test_learns_and_reports(run):

@@ -39,7 +39,8 @@ class LanguageRunConfig:
 
 ENTRY = Entry(
     name="language",
-    summary="causal language model (GPT, or recurrent) of your own text; of dates if not given",
+    summary="causal language model (GPT, or recurrent) of your own text; of dates or short "
+    "sentences if not given",
     config=LanguageRunConfig,
     answers=("sample",),
     unused=(*BATCHES_BY_COUNT, *NO_SMOOTHING, *NO_ENCODER),

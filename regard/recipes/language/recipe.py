@@ -23,6 +23,7 @@ from torch import Tensor
 
 from regard.data.batches import pad
 from regard.data.embedded import dates
+from regard.data.embedded.chases import make_chases
 from regard.data.embedded.dates_config import DatesConfig
 from regard.data.held_out import describe_held_out, last_part
 from regard.data.number_store import NumberStore
@@ -67,7 +68,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         elif split == "val":
             _, text, notes = self._texts
         else:
-            text = _dates("test", self.run.seed) if test is None else read_corpus(test)
+            text = self._generate("test") if test is None else read_corpus(test)
         # Training needs no lines, and counting them reads the whole text.
         count = 0 if split == "train" else text.line_count
         inputs = View(count, lambda i: self._cut(text.line(i)))
@@ -229,7 +230,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
     def _texts(self) -> tuple[Corpus, Corpus, tuple[str, ...]]:
         """Training and validation text, and a notice if that is held out."""
         data, notes = self.config.data, ()
-        text = _dates("train", self.run.seed) if data.train is None else read_corpus(data.train)
+        text = self._generate("train") if data.train is None else read_corpus(data.train)
         if data.val is not None:
             return text, read_corpus(data.val), ()
         share, origin, count = data.val_share, text.origin, len(text)
@@ -241,9 +242,13 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
             notes = (describe_held_out(count - cut, count, share, origin=origin, noun=noun),)
         return text.part(0, cut), text.part(cut, count), notes
 
+    def _generate(self, split: str) -> Corpus:
+        name, seed = self.config.data.built_in, self.run.seed
+        text = _dates(split, seed) if name == "dates" else make_chases(split, seed)
+        return make_corpus(text, name if split == "train" else f"{name}, {len(text):,} characters")
 
-def _dates(split: str, seed: int) -> Corpus:
+
+def _dates(split: str, seed: int) -> str:
     """Return lines such as: 3 maart 2019 = 2019-03-03."""
     generator = dates.DatesDataset(DatesConfig(epoch_size=3000, test_size=300), seed=seed)
-    text = "".join(f"{example.text} = {example.iso}\n" for example in generator.examples(split))
-    return make_corpus(text, "dates" if split == "train" else f"dates, {len(text):,} characters")
+    return "".join(f"{example.text} = {example.iso}\n" for example in generator.examples(split))

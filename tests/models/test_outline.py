@@ -14,6 +14,7 @@ from regard.layers.positions.config import LearnedConfig
 from regard.look.figures.model import plot_outline
 from regard.models.autoencoders.autoencoder import Autoencoder
 from regard.models.autoencoders.config import AutoencoderConfig
+from regard.models.autoencoders.latent import LatentVariableModel
 from regard.models.autoencoders.quantized import QuantizedAutoencoder
 from regard.models.build import build_language_model, build_tagger
 from regard.models.config import LanguageModelConfig, TaggerConfig
@@ -127,6 +128,16 @@ def test_autoencoders_have_an_encoder_and_a_decoder(kind):
         fits(encoding[1].shape, model.encoder(images), {})
     fits(decoder.shape, model.decode(codes), {})
     assert [stage.symbol for stage in (*encoding, decoder)][-2:] == ["h", "y~"]
+
+
+@torch.no_grad()
+def test_a_latent_variable_model_has_a_search_and_a_decoder():
+    model = LatentVariableModel(AutoencoderConfig(kind="latent"), (2,), conditions=1).eval()
+    (_, search), (decoder,) = outline(model)
+    rows = torch.rand(4, 3)
+    fits(search.shape, model.encode(rows), {})
+    fits(decoder.shape, model(rows), {})
+    assert (search.name, decoder.symbol) == ("minimization", "y~")
 
 
 def test_another_module_is_refused():

@@ -60,9 +60,9 @@ class LatentVariableModel(AutoencoderBase):
     def encode(self, images: Float[Tensor, "batch numbers"]) -> Float[Tensor, "batch 1"]:
         """Return z* of each row, in [0, 2 pi]."""
         width = 2 * math.pi / STEPS
-        z = width * torch.arange(STEPS, device=images.device).expand(len(images), STEPS)
-        best = self._best(z, images)
-        offsets = torch.linspace(-width, width, _POINTS, device=images.device)
+        z = width * torch.arange(STEPS).to(images)
+        best = self._best(z.expand(len(images), STEPS), images)
+        offsets = torch.linspace(-width, width, _POINTS).to(images)
         for zoom in range(_ZOOMS):
             best = self._best(best + offsets * (2 / (_POINTS - 1)) ** zoom, images)
         return best % (2 * math.pi)

@@ -158,11 +158,9 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
     @property
     def numbers(self) -> int:
         """Size of a code."""
-        if self.config.model.kind == "latent":
-            return 1
-        if self.config.model.kind != "quantized":
-            return self.config.model.code_dim
-        return QuantizedAutoencoder(self.config.model, self.shape).numbers
+        if self.config.model.kind == "quantized":
+            return QuantizedAutoencoder(self.config.model, self.shape).numbers
+        return 1 if self.config.model.kind == "latent" else self.config.model.code_dim
 
     @property
     def _conditions(self) -> int:

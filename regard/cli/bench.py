@@ -8,12 +8,12 @@ from typing import Annotated
 
 from regard.bench.report import format_report
 from regard.cli.inputs import read_inputs
-from regard.cli.notices import print_notice
 from regard.cli.runs import UseOptions, load_trained, read_command, say_if_slow
 from regard.errors import DONE
 from regard.settings.declare import settings
 from regard.settings.ranges import Range
 from regard.system.allocator import keep_freed_memory
+from regard.system.verbosity import print_notice
 
 USAGE = "regard bench RUN [options]"
 ABOUT = (

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regard.cli.notices import print_notice
 from regard.cli.runs import DecodingOptions, check_new, load_trained, read_command, say_if_slow
 from regard.errors import DONE
 from regard.recipes.base.entry import keep_test, without_test
@@ -17,6 +16,7 @@ from regard.recipes.run_folder import find_unfinished_step, read_run
 from regard.settings.declare import settings
 from regard.settings.tree import settings_by_path
 from regard.system.progress import show_progress
+from regard.system.verbosity import print_notice
 from regard.system.writing import open_text_atomically, valid_text
 
 USAGE = "regard evaluate RUN [options]"

@@ -7,11 +7,11 @@ from os.path import exists
 from pathlib import Path
 from typing import Any
 
-from regard.cli.notices import print_notice
 from regard.data.tables import skip_mark
 from regard.errors import UserError
 from regard.recipes.base.inputs import TABLES, Input
 from regard.system.files import check_file, list_files, open_unpacked
+from regard.system.verbosity import print_notice
 
 MAX_BLOCK = 256
 """Maximum number of files or rows that are answered together."""

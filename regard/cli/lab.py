@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from regard.cli.notices import print_notice
 from regard.cli.runs import say_if_slow
 from regard.errors import DONE, UserError
 from regard.lab.registry import CLAIMS, UNDECIDED_HERE, known_verdicts, module_of
@@ -17,6 +16,7 @@ from regard.settings.options import NoSettings, parse, wants_help
 from regard.settings.ranges import Range
 from regard.settings.tree import collect_groups
 from regard.system.progress import show_progress
+from regard.system.verbosity import print_notice
 
 USAGE = "regard lab [NAME ...] [options]"
 ABOUT = (

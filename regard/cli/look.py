@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from regard.cli.inputs import check_words, read_inputs
-from regard.cli.notices import print_notice
 from regard.cli.runs import UseOptions, input_settings, load_trained, read_command, say_if_slow
 from regard.errors import DONE, UserError
 from regard.look.output import SUFFIXES, check_path
@@ -19,6 +18,7 @@ from regard.recipes.registry import get_entry
 from regard.settings.declare import settings
 from regard.settings.options import NoSettings, parse
 from regard.settings.ranges import Range
+from regard.system.verbosity import print_notice
 
 USAGE = "regard look RUN [INPUT ...] [--test NUMBER ...] [options]"
 ABOUT = (

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from regard.cli.inputs import check_words, is_single_input, read_inputs
-from regard.cli.notices import print_notice
 from regard.cli.runs import DecodingOptions, check_new, input_settings, load_trained, read_command
 from regard.data.images.coco import read_coco
 from regard.errors import DONE, UserError
@@ -19,6 +18,7 @@ from regard.recipes.base.run import Run
 from regard.recipes.registry import get_entry
 from regard.settings.declare import settings
 from regard.system.progress import show_progress, track
+from regard.system.verbosity import print_notice
 from regard.system.writing import open_text_atomically, valid_text
 
 USAGE = "regard predict RUN [INPUT ...|-] [options]"

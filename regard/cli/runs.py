@@ -1,6 +1,7 @@
 """Shared code of the commands that use a trained run: its options, its settings, its model."""
 
 import importlib
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -8,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.cli.notices import announce_compiling, print_notice
 from regard.engines.config import EngineConfig
 from regard.errors import UserError
 from regard.recipes.base.run import Run
@@ -20,6 +20,9 @@ from regard.settings.options import NoSettings, parse, wants_help
 from regard.settings.ranges import Threads, check_device
 from regard.settings.tree import collect_groups, settings_by_path
 from regard.system.progress import report_slow
+from regard.system.verbosity import print_notice
+
+_LOG = logging.getLogger("regard.native.cache")
 
 
 @settings
@@ -113,3 +116,20 @@ def load_trained(folder: Path, options: UseOptions, run: Run | None = None) -> A
     announce_compiling()
     with say_if_slow(f"loading {folder}"):
         return importlib.import_module("regard.recipes.load").load(folder, **load_options)
+
+
+def announce_compiling() -> None:
+    """Print one notice when the first loop is compiled."""
+    if not any(isinstance(handler, _CompilationNotice) for handler in _LOG.handlers):
+        _LOG.setLevel(logging.INFO)
+        _LOG.addHandler(_CompilationNotice())
+
+
+class _CompilationNotice(logging.Handler):
+    """Logging handler that prints a notice for the first record."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.setLevel(logging.CRITICAL)  # no further record
+        remedy = getattr(record, "remedy", None)
+        more = f" They cannot be cached: {remedy}." if remedy else ""
+        print_notice(f"Compiling loops for this machine: this may take half a minute.{more}")

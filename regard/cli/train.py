@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from regard.cli.notices import announce_compiling, print_notice
+from regard.cli.runs import announce_compiling
 from regard.errors import DONE, INTERRUPTED, UserError
 from regard.recipes.base.run import Run
 from regard.recipes.metrics.report import score_table
@@ -21,7 +21,7 @@ from regard.settings.ranges import Seed, Threads
 from regard.settings.tree import apply_changes, collect_groups, to_plain
 from regard.system.allocator import keep_freed_memory
 from regard.system.progress import report_slow
-from regard.system.verbosity import verbosity
+from regard.system.verbosity import print_notice, verbosity
 
 USAGE = "regard train RECIPE [options]"
 ABOUT = (

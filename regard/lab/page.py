@@ -24,7 +24,7 @@ def number(value: float) -> str:
 def format_text(name: str, claim: Claim, results: Results, outcome: Outcome) -> str:
     """Return the result for a terminal."""
     parts = [
-        f"{name}: {CLAIMS[name]}\nlectures, {claim.key}: “{claim.quote}”\n\n{claim.experiment}",
+        f"{name}: {CLAIMS[name]}\nlectures, {claim.key}: '{claim.quote}'\n\n{claim.experiment}",
         f"measured\n{table(_measured(claim, results))}",
         f"hypotheses\n{table(_rows(outcome.hypotheses))}",
     ]
@@ -43,7 +43,8 @@ def format_page(
     lines = [
         f"# {name}: {outcome.verdict}",
         "",
-        f"**Claim.** “{claim.quote}” ([{claim.key}](../lectures.md#{claim.key}))",
+        f"**Claim.** {CLAIMS[name]}. Lectures, [{claim.key}](../lectures.md#{claim.key}): "
+        f"*{claim.quote}*",
         "",
         f"**Experiment.** {claim.experiment} Seeds {seeds}. Code: [{name}]({module}).",
         "",
@@ -94,7 +95,7 @@ def _measured(claim: Claim, results: Results) -> list[list[str]]:
             values = [numbers[measure] for numbers in results[arm].values()]
             low, high = interval(values)
             mean = number(math.fsum(values) / len(values))
-            spread = f" ± {(high - low) / 2:.2g}" if 0 < high - low < math.inf else ""
+            spread = f" \u00b1 {(high - low) / 2:.2g}" if 0 < high - low < math.inf else ""
             cells.append(mean + spread)
         rows.append([measure, *cells])
     return rows

@@ -10,7 +10,7 @@ CLAIMS = {
     "last-state-forgets": "the last state forgets a long source, attention does not",
     "attention-improves": "attention improves a sequence-to-sequence model tremendously",
     "knows-where-to-focus": "the decoder knows where to focus",
-    "costs-more": "attention costs O(m t) in place of O(m + t)",
+    "costs": "attention costs O(m t) in place of O(m + t)",
     "self-attentive-rnn": "an RNN with self-attention forgets less",
     "relevant-context": "self-attention looks at what is relevant to the new word",
     "parallel": "attention computes all positions at once, an RNN one after the other",

@@ -76,7 +76,7 @@ class FeedForward(nn.Module):
         return FeedForwardForm(expand, contract, self.activation, gate)
 
 
-class Dense(nn.Module):
+class DenseLayer(nn.Module):
     """Single layer u = f(W x + b) of dim inputs and outputs. activation: as of FeedForward."""
 
     def __init__(

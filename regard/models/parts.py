@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from regard.attention.choices import Soft
 from regard.attention.scores import ScaledDot
 from regard.layers.blocks import DecoderBlock, EncoderBlock, InducedBlock
-from regard.layers.feedforward import Dense, FeedForward
+from regard.layers.feedforward import DenseLayer, FeedForward
 from regard.layers.linear import Linear
 from regard.layers.multihead import MultiHead
 from regard.layers.read import Read
@@ -182,12 +182,12 @@ def _read_details(read: Read) -> list[str]:
 
 
 def _feedforward(module: nn.Module) -> Operation:
-    if not isinstance(module, FeedForward | Dense):
+    if not isinstance(module, FeedForward | DenseLayer):
         return Operation("feed-forward", type(module).__name__, (0,))
     activation = module.activation
     if not isinstance(activation, str):
         activation = getattr(activation, "__name__", type(activation).__name__)
-    if isinstance(module, Dense):
+    if isinstance(module, DenseLayer):
         return Operation("dense layer", ", ".join([*_sizes(module.map), activation]), (0,))
     gate = "" if module.gate is None else "gated "
     details = [*_sizes(module.expand, module.contract), f"{gate}{activation}"]

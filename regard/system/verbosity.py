@@ -1,10 +1,13 @@
 """Verbosity of the command line: --quiet hides notices, --verbose shows log records. (no torch)"""
 
 import logging
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal
+
+from regard.system.terminal import escape_text
 
 Verbosity = Literal["quiet", "normal", "verbose"]
 
@@ -20,6 +23,12 @@ _OPTIONS: dict[str, Verbosity] = {
 def verbosity() -> Verbosity:
     """Return the verbosity of the command that runs; that of Python is normal."""
     return _verbosity.get()
+
+
+def print_notice(text: str) -> None:
+    """Print a notice to standard error, unless the command is quiet."""
+    if verbosity() != "quiet":
+        print(escape_text(text), file=sys.stderr, flush=True)
 
 
 def take_verbosity(words: Sequence[str]) -> tuple[list[str], Verbosity]:

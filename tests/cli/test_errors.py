@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from regard.cli.main import main
-from regard.cli.notices import print_notice
+from regard.system.verbosity import print_notice
 
 
 @pytest.mark.parametrize(

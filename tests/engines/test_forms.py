@@ -100,7 +100,7 @@ def test_each_value_of_each_setting_gives_the_outputs_of_torch_or_is_refused(
         return  # the core refuses them: there is no encoder
     reason = check(make(dataclasses.replace(SMALL, **NEEDS.get(field, {}) | {field: value})))
     if (field, value) == DENSE:
-        assert "feedforward is a Dense, which only torch runs" in str(reason)
+        assert "feedforward is a DenseLayer, which only torch runs" in str(reason)
     if make is encoder_decoder and field not in OTHERS:
         assert (reason is None) == ((field, value) in SUPPORTED)
 

@@ -6,9 +6,8 @@ import time
 
 import pytest
 
-from regard.cli.notices import print_notice
 from regard.system.progress import report_slow, show_progress, track
-from regard.system.verbosity import set_verbosity
+from regard.system.verbosity import print_notice, set_verbosity
 
 
 class Terminal(io.StringIO):

@@ -5,8 +5,7 @@ import logging
 import pytest
 
 from regard.cli.main import main
-from regard.cli.notices import print_notice
-from regard.system.verbosity import set_verbosity, take_verbosity, verbosity
+from regard.system.verbosity import print_notice, set_verbosity, take_verbosity, verbosity
 
 
 def test_options_are_taken_from_anywhere_before_the_end_of_options() -> None:

@@ -27,7 +27,7 @@ from regard.attention.memory import KeyValueCache, Memory, keep_last
 from regard.attention.scores import Score, SoftCap
 from regard.attention.scores.base import ScoreSizes
 from regard.layers.blocks import DecoderBlock, EncoderBlock, InducedBlock
-from regard.layers.feedforward import Dense, FeedForward
+from regard.layers.feedforward import DenseLayer, FeedForward
 from regard.layers.forms import (
     LearnedForm,
     NoFormError,
@@ -270,7 +270,7 @@ class _Blocks:
     def _feedforward(self) -> nn.Module:
         config = self.config
         if isinstance(config.feedforward, str):
-            return Dense(config.width, activation=config.activation, bias=config.bias)
+            return DenseLayer(config.width, activation=config.activation, bias=config.bias)
         return FeedForward(
             config.width,
             config.feedforward,
@@ -368,6 +368,6 @@ def _scale_branches(stack: nn.Module) -> None:
     for part in stack.modules():
         last = part.output if isinstance(part, MultiHead) else None
         last = part.contract if isinstance(part, FeedForward) else last
-        last = part.map if isinstance(part, Dense) else last
+        last = part.map if isinstance(part, DenseLayer) else last
         if isinstance(last, Linear):
             last.weight /= num_branches**0.5

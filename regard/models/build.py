@@ -134,11 +134,12 @@ def build_language_model(config: LanguageModelConfig, *, vocab: int) -> Model:
 
 def build_forecaster(config: EncoderConfig, *, observed: int, predicted: int) -> Model:
     """Build a forecaster of tracks, of one agent at a time or jointly (ForecasterConfig.joint)."""
-    is_joint = isinstance(config, ForecasterConfig) and config.joint
-    read, write = (SceneTrackReader, SceneTrackWriter) if is_joint else (TrackReader, TrackWriter)
-    reader = read(observed, config.core.width)
+    joint, paths, changes = False, 1, False
+    if isinstance(config, ForecasterConfig):
+        joint, paths, changes = config.joint, config.paths, config.changes
+    read, write = (SceneTrackReader, SceneTrackWriter) if joint else (TrackReader, TrackWriter)
+    reader = read(observed, config.core.width, changes=changes)
     core = build_core(config.core, dropout=config.dropout, decodes=False)
-    paths = config.paths if isinstance(config, ForecasterConfig) else 1
     writer = write(core.memory_dim, predicted, dropout=config.dropout, paths=paths)
     return Model(reader=reader, core=core, writer=writer)
 

@@ -125,6 +125,9 @@ class ForecasterConfig(EncoderConfig):
     joint: bool = False
     """True: the tracks of all agents of a scene are predicted at once, each from its own item;
     False: those of one agent at a time, in its own frame, from its nearest neighbors."""
+    changes: bool = False
+    """True: the changes of the steps of each track are inputs, too, which shows braking vehicles;
+    in recordings of pedestrians they are mostly noise."""
     paths: Annotated[int, Range(1, 1_000)] = 1
     """Number of futures that are predicted for each agent, with probabilities. Of several, training
     improves the one nearest to the true future ("variety loss"), and `evaluate` scores the best."""

@@ -11,6 +11,7 @@ from regard.layers.positions.config import NoPositionsConfig
 from regard.models.build import build_forecaster
 from regard.models.config import EncoderConfig
 from regard.models.cores.config import RecurrentConfig, SelfAttentiveConfig, TransformerConfig
+from regard.models.readers.tracks import SceneTrackReader, TrackReader
 from regard.recipes.load import load
 from tests.helpers import close
 from tests.recipes.capture_checks import check_capture, check_test_input
@@ -153,14 +154,25 @@ def test_recording_that_is_too_short_is_named(run, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_defaults_learn_cars_that_brake_behind_the_car_ahead(tmp_path):
-    """Most cars keep their velocity: with 800 steps nothing else is learned."""
+@pytest.mark.parametrize("options", ["", "--model.changes true --train.steps 800"])
+def test_cars_that_brake_behind_the_car_ahead_are_learned(tmp_path, options):
+    """Most cars keep their velocity; changes of the steps as inputs show the others sooner."""
     for seed, (split, platoons) in enumerate((("train", 400), ("val", 60), ("test", 100))):
         write_cars(tmp_path / f"{split}.txt", platoons, seed)
     files = " ".join(f"--data.{name} {tmp_path}/{name}.txt" for name in ("train", "val", "test"))
-    command(f"train tracks --run {tmp_path}/run {files} --train.tensorboard false")
+    command(f"train tracks --run {tmp_path}/run {files} {options} --train.tensorboard false")
     test = report(tmp_path / "run")
     assert test["ade"] < 0.95 * test["ade_constant_velocity"]
+
+
+@pytest.mark.parametrize("kind", [TrackReader, SceneTrackReader])
+def test_changes_of_the_steps_are_inputs(kind):
+    seen = []
+    reader = kind(3, 8, changes=True)
+    reader.embed.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    reader(Padded(torch.tensor([[[[-4.0, 0], [-3, 0], [0, 0]]]]), torch.tensor([1])))
+    positions, steps, changes = [-4, 0, -3, 0, 0, 0], [3, 0, 9, 0], [20, 0]
+    close(seen[0][0, 0, :12], torch.tensor([*positions, *steps, *changes], dtype=torch.float32))
 
 
 def test_made_up_cars_brake_after_the_car_ahead():

@@ -12,6 +12,9 @@ The tracks of a whole scene, in one frame for all agents:
 The own frame of an agent has its origin at the last observed position and its x axis along the
 observed motion, so that the same walk elsewhere differs in four numbers only.
 
+With `changes`, 10 (the changes of its steps) are inputs, too: braking, 0 at constant velocity. They
+are linear in the track, but small beside the positions of vehicles.
+
 Source: lectures, E.3 (set to set; trajectories of the vehicles around).
 """
 
@@ -26,7 +29,7 @@ from regard.layers.linear import Linear
 from regard.models.readers.reader import Reader, Shape, check_numbers
 
 Tracks = Float[Tensor, "batch agents time 2"]
-_STEP_SCALE = 3.0
+_STEP_SCALE, _CHANGE_SCALE = 3.0, 10.0
 _SLOW = 1e-6
 
 
@@ -55,13 +58,27 @@ class AgentFrames(NamedTuple):
         return self.origins[:, :, None] + paths @ self.rotations
 
 
+def _motion(tracks: Tracks, changes: bool) -> Float[Tensor, "batch agents size"]:
+    """Return positions and steps of each track, and with `changes` the changes of the steps."""
+    steps = tracks[:, :, 1:] - tracks[:, :, :-1]
+    parts = [tracks, _STEP_SCALE * steps]
+    if changes:
+        parts.append(_CHANGE_SCALE * (steps[:, :, 1:] - steps[:, :, :-1]))
+    return torch.cat([part.flatten(2) for part in parts], -1)
+
+
+def _size(observed: int, changes: bool) -> int:
+    return 6 * observed - 6 if changes else 4 * observed - 2
+
+
 class TrackReader(Reader):
     """Reader of tracks (batch, agents, observed, 2), the ego agent first."""
 
-    def __init__(self, observed: int, dim: int):
+    def __init__(self, observed: int, dim: int, *, changes: bool = False):
         super().__init__()
-        self.dim, self.observed = dim, observed
-        self.embed = nn.Sequential(Linear(4 * observed - 2, dim), nn.GELU(), Linear(dim, dim))
+        self.dim, self.observed, self.changes = dim, observed, changes
+        size = _size(observed, changes)
+        self.embed = nn.Sequential(Linear(size, dim), nn.GELU(), Linear(dim, dim))
         self.ego_embedding = nn.Parameter(torch.randn(dim) * 0.02)
 
     def shapes(self) -> tuple[Shape, Shape]:
@@ -69,9 +86,7 @@ class TrackReader(Reader):
 
     def forward(self, source: Padded) -> Padded:
         check_numbers(self, source)
-        tracks: Tensor = source.items
-        steps = tracks[:, :, 1:] - tracks[:, :, :-1]
-        items = self.embed(torch.cat((tracks.flatten(2), _STEP_SCALE * steps.flatten(2)), -1))
+        items = self.embed(_motion(source.items, self.changes))
         ego = torch.zeros_like(items)
         ego[:, 0] = self.ego_embedding
         return Padded(items + ego, source.lengths)
@@ -80,10 +95,11 @@ class TrackReader(Reader):
 class SceneTrackReader(Reader):
     """Reader of the tracks of scenes (batch, agents, observed, 2)."""
 
-    def __init__(self, observed: int, dim: int):
+    def __init__(self, observed: int, dim: int, *, changes: bool = False):
         super().__init__()
-        self.dim, self.observed = dim, observed
-        self.embed = nn.Sequential(Linear(4 * observed + 2, dim), nn.GELU(), Linear(dim, dim))
+        self.dim, self.observed, self.changes = dim, observed, changes
+        size = _size(observed, changes) + 4
+        self.embed = nn.Sequential(Linear(size, dim), nn.GELU(), Linear(dim, dim))
 
     def shapes(self) -> tuple[Shape, Shape]:
         return ("batch", "agents", self.observed, 2), ("batch", "agents", self.dim or "model")
@@ -91,8 +107,6 @@ class SceneTrackReader(Reader):
     def forward(self, source: Padded) -> Padded:
         check_numbers(self, source)
         frames = AgentFrames.of(source.items)
-        own = frames.enter(source.items)
-        steps = own[:, :, 1:] - own[:, :, :-1]
+        motion = _motion(frames.enter(source.items), self.changes)
         pose = torch.cat((frames.origins, frames.rotations[:, :, 0]), -1)
-        items = self.embed(torch.cat((own.flatten(2), _STEP_SCALE * steps.flatten(2), pose), -1))
-        return Padded(items, source.lengths)
+        return Padded(self.embed(torch.cat((motion, pose), -1)), source.lengths)

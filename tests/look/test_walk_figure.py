@@ -113,17 +113,18 @@ def test_multihead_draws_the_five_steps(model, capture, figures, tmp_path):
         assert array == pytest.approx(numbers.numpy(), abs=1e-6)
 
 
-def test_eight_heads_fit_a_page_and_their_columns_hold(figures, tmp_path):
-    core = TransformerConfig(layers=1, width=64, heads=8, feedforward=5)
+@pytest.mark.parametrize(("width", "heads"), [(64, 8), (8, 8), (64, 4)])
+def test_heads_fit_a_page_and_their_columns_hold(width, heads, figures, tmp_path):
+    core = TransformerConfig(layers=1, width=width, heads=heads, feedforward=5)
     capture_sources(model_of(core), SOURCES[1:2], vectors=True).plot(
         tmp_path / "m.png", view="multihead"
     )
-    width, height = figures[0].get_size_inches() * 2.54
-    assert width < 25
-    assert height < 29.7
-    heads = figures[0].axes[1:65]
-    for first, panel in enumerate(heads):
-        assert panel.get_position().x0 == pytest.approx(heads[first % 8].get_position().x0)
+    across, down = figures[0].get_size_inches() * 2.54
+    assert across < 25
+    assert down < 29.7
+    panels = figures[0].axes[1 : 1 + 8 * heads]
+    for number, panel in enumerate(panels):
+        assert panel.get_position().x0 == pytest.approx(panels[number % 8].get_position().x0)
 
 
 def shown(numbers: np.ndarray, most: tuple[int, int]) -> np.ndarray:

@@ -284,7 +284,7 @@ def _draw_cells(axes: Axes, matrix: Matrix) -> None:
         axes.text(j + 0.5, i + 0.5, "...", color=PALE, **place)
     if matrix.has_numbers:
         for i, j in np.argwhere(~is_left_out):
-            number = float(numbers[i, j])
+            number = float(numbers[i, j]) + 0.0  # -0, the weight of a masked pair, becomes 0
             red, green, blue, _ = colors((number - low) / (bound - low))
             is_dark = math.isfinite(number) and 0.3 * red + 0.59 * green + 0.11 * blue <= 0.55
             text = format_score(number) if matrix.is_weights else number_text(number)

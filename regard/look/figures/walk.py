@@ -73,7 +73,7 @@ def plot_multihead(figure: Figure, request: FigureRequest) -> None:
                 arrays[f"W_{letter}"] = _array(projection[0].T)
         q, k, v, _, weights, z = _numbers(own, vectors, head)
         heads.append(arrays | {"Q": q, "K": k, "V": v, "A": weights, "Z": z})
-    side = min(1.1, 4.8 / len(heads))
+    side = min(0.8, 4.8 / len(heads))
     for head, arrays in enumerate(heads):
         shown = []
         for letter, numbers in arrays.items():
@@ -178,7 +178,9 @@ def _one_query(
     if vectors.items is not None:
         item = _array(vectors.items[query : query + 1])
         asks.append(Matrix(name, item, rows=label, most=_MOST))
-    title = f"q_{number} = {_formula('Q', vectors, name)}"
+    title = f"q_{number}"
+    if "query" in vectors.projections:
+        title += f" = {_formula('Q', vectors, name)}"
     asks.append(Matrix(title, q[query : query + 1], rows=() if asks else label, most=_MOST))
     share = weights[query][:, None]
     columns = [
@@ -288,8 +290,6 @@ def _formula(letter: str, vectors: ReadVectors, item: str = "") -> str:
     """Return the formula of queries, keys or values, such as "X' W_Q + b, then Rotary(8)"."""
     name = _PROJECTIONS[letter]
     mapped = f", then {vectors.formula.mapped}" if vectors.formula.mapped and letter != "V" else ""
-    if name not in vectors.projections:
-        return f"as it is compared{mapped}"
     if not item:
         item = "X'" if letter == "Q" and not _is_self(vectors) else "X"
     bias = " + b" if f"{name} bias" in vectors.projections else ""

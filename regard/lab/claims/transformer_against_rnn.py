@@ -61,7 +61,7 @@ CLAIM = Claim(
     hypotheses=(Difference(measure="dates at 30000", more="Transformer", less="RNN", margin=0.02),),
     controls=(Bound(measure="years", arm="Transformer", at_least=0.7),),
     remark="In 300 steps, more examples than 3,000 help little: the Transformer needs more steps. "
-    "After 1,200, in a trial of one seed, it has 99 % right, the RNN 100 %. On 29,000 captions, the "
-    "Transformer is more accurate (benchmarks/README.md, one seed): a small run decides nothing "
-    "about such sizes.",
+    "After 1,200, in a trial of one seed, it has 99 % right, the RNN 100 %. On 29,000 captions, "
+    "the Transformer is more accurate (benchmarks/README.md, one seed): a small run decides "
+    "nothing about such sizes.",
 )

@@ -1,11 +1,10 @@
-"""Text of a claim's result: on the terminal, and as a page of docs/lab."""
+"""Page of a claim in Markdown, which is also what the terminal shows."""
 
 import math
 from typing import Any
 
 from regard.lab.protocol import Claim, Outcome, Part, Results, interval
 from regard.lab.registry import CLAIMS
-from regard.system.terminal import table
 
 MEANING = {
     "holds": "every hypothesis holds",
@@ -21,23 +20,10 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e7 else f"{value:.4g}"
 
 
-def format_text(name: str, claim: Claim, results: Results, outcome: Outcome) -> str:
-    """Return the result for a terminal."""
-    parts = [
-        f"{name}: {CLAIMS[name]}\nlectures, {claim.key}: '{claim.quote}'\n\n{claim.experiment}",
-        f"measured\n{table(_measured(claim, results))}",
-        f"hypotheses\n{table(_rows(outcome.hypotheses))}",
-    ]
-    if outcome.controls:
-        parts.append(f"controls\n{table(_rows(outcome.controls))}")
-    parts.append(f"verdict: {outcome.verdict} ({MEANING[outcome.verdict]})")
-    return "\n\n".join(parts)
-
-
 def format_page(
     name: str, claim: Claim, results: Results, outcome: Outcome, record: dict[str, Any]
 ) -> str:
-    """Return the page of a claim in Markdown."""
+    """Return the page of a claim."""
     module = f"../../regard/lab/claims/{name.replace('-', '_')}.py"
     seeds = ", ".join(map(str, record["seeds"]))
     lines = [
@@ -102,5 +88,8 @@ def _measured(claim: Claim, results: Results) -> list[list[str]]:
 
 
 def _markdown(header: list[str], rows: list[list[str]]) -> list[str]:
-    lines = [header, ["---"] * len(header), *rows]
-    return [f"| {' | '.join(cells)} |" for cells in lines]
+    """Return the lines of a table whose columns are aligned as text, too."""
+    lines = [header, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * width for width in widths])
+    return [f"| {' | '.join(map(str.ljust, cells, widths))} |" for cells in lines]

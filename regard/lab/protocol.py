@@ -39,7 +39,6 @@ from regard.system.verbosity import set_verbosity
 
 Verdict = Literal["holds", "refuted", "undecided", "invalid", "none"]
 Numbers = dict[str, float]
-SEEDS = (0, 1, 2, 3, 4)
 TUNING_SEED = 1_000_003
 """Seed on which the learning rates are chosen."""
 EXACT = 1e-10
@@ -146,22 +145,22 @@ Results = Mapping[str, Mapping[int, Numbers]]
 
 
 class Part(NamedTuple):
-    """Outcome of one hypothesis or control."""
+    """Outcome of one hypothesis or control.
+
+    low, high: 95 % interval of the mean of a difference; smallest and largest value of a bound.
+    """
 
     text: str
     values: list[float]
-    """Of each seed."""
     low: float
     high: float
-    """95 % interval of the mean of a difference; smallest and largest value of a bound."""
     verdict: Verdict
 
 
 class Outcome(NamedTuple):
-    """Outcome of a claim."""
+    """Outcome of a claim; none: a quick run, or one seed for a difference, which decide nothing."""
 
     verdict: Verdict
-    """none if nothing can be decided: a quick run, or one seed for a difference."""
     hypotheses: list[Part]
     controls: list[Part]
 

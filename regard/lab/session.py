@@ -17,7 +17,7 @@ import torch
 from regard.bench.machine import processor_name
 from regard.errors import UserError
 from regard.lab.figure import plot_claim
-from regard.lab.page import format_page, format_text
+from regard.lab.page import format_page
 from regard.lab.protocol import (
     Trial,
     as_results,
@@ -43,7 +43,7 @@ def run_claim(
     pool: ProcessPoolExecutor | None,
     notify: Callable[[str], None],
 ) -> tuple[Record, str]:
-    """Run a claim, write NAME.json, NAME.svg and NAME.md into a folder; return numbers and text.
+    """Run a claim, write NAME.json, NAME.svg and NAME.md into a folder; return numbers and page.
 
     Raises: UserError for an unknown claim, and for files of a finished run without `force`.
     """
@@ -86,9 +86,10 @@ def run_claim(
         record[kind] = [part._asdict() for part in getattr(outcome, kind)]
     record["verdict"] = outcome.verdict
     plot_claim(name, claim, results, outcome, out / f"{name}.svg", overwrite=True)
-    write_atomically(out / f"{name}.md", format_page(name, claim, results, outcome, record))
+    page = format_page(name, claim, results, outcome, record)
+    write_atomically(out / f"{name}.md", page)
     _write(path, record)
-    return record, format_text(name, claim, results, outcome)
+    return record, page
 
 
 def _write(path: Path, record: Record) -> None:

@@ -30,7 +30,7 @@ def test_claim_is_run_with_its_files(tmp_path, capsys):
     words = ["lab", "vanishing-gradient", "--out", str(tmp_path), "--seeds", "1"]
     assert main(words) == 0
     text = capsys.readouterr().out
-    assert "verdict: none (nothing can be decided by a quick run, or by one seed)" in text
+    assert "Verdict: none**, nothing can be decided by a quick run, or by one seed." in text
     assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".md", ".svg"}
     assert main(words) == 2
     assert "vanishing-gradient.json exists; --force" in capsys.readouterr().err

@@ -132,7 +132,7 @@ def test_rates_are_chosen_on_another_seed(tmp_path, monkeypatch):
     assert record["rates"] == {"none": 0.01, "attention": 0.01}
     assert seen == [{protocol.TUNING_SEED}, {0, 1, 2}]
     assert record["verdict"] == "holds"
-    assert "verdict: holds" in text
+    assert "Verdict: holds" in text
 
 
 def test_interrupted_claim_keeps_finished_trials_and_ends_as_one_that_was_not(

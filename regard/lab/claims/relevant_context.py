@@ -8,7 +8,7 @@ from regard.lab.tasks import generator, pairs, token_model, train
 from regard.look.record import record
 from regard.models.cores.self_attentive import SelfAttentive
 
-KINDS, WORDS = 4, 5
+KINDS, WORDS = 3, 4
 
 
 def draw(
@@ -52,7 +52,7 @@ def run(trial: Trial) -> Numbers:
 CLAIM = Claim(
     key="B.12",
     quote="looks at what is relevant to the new word",
-    experiment="An LSTM-Network of 32 numbers reads a word of each of 4 kinds (5 words each), then "
+    experiment="An LSTM-Network of 32 numbers reads a word of each of 3 kinds (4 words each), then "
     "the names of the kinds, after each of which it must write the word of that kind (500 steps of "
     "64 rows). Measured as it reads a name: the weight of the one earlier word that is relevant.",
     sabotage="In training, the words after the names are those of other rows.",
@@ -65,6 +65,6 @@ CLAIM = Claim(
         Difference(measure="weight of the word", more="trained", less="untrained", margin=0.1),
     ),
     controls=(Bound(measure="accuracy", arm="trained", at_least=0.8),),
-    remark="Uniform weights would be 1 of 5 at the first name to 1 of 11 at the last. The states "
+    remark="Uniform weights would be 1 of 4 at the first name to 1 of 8 at the last. The states "
     "of later words remember earlier ones too, so the other weights are not lost.",
 )

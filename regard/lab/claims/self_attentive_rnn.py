@@ -54,6 +54,4 @@ CLAIM = Claim(
         for cell in CELLS
     ],
     controls=[Bound(measure="accuracy at 1", arm=cell, at_least=0.9) for cell in CELLS],
-    remark="It holds for the rnn, the cell of the lectures. The gates of gru and lstm remember "
-    "this symbol as well, so that self-attention adds nothing here.",
 )

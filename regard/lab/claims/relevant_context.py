@@ -65,6 +65,6 @@ CLAIM = Claim(
         Difference(measure="weight of the word", more="trained", less="untrained", margin=0.1),
     ),
     controls=(Bound(measure="accuracy", arm="trained", at_least=0.8),),
-    remark="Uniform weights would be 1 of 4 at the first name to 1 of 8 at the last. The states "
-    "of later words remember earlier ones too, so the other weights are not lost.",
+    remark="Uniform weights are 1 of 4 at the first name to 1 of 8 at the last. Training makes "
+    "it larger, not near 1: the states of later words remember earlier ones too.",
 )

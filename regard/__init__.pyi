@@ -29,6 +29,8 @@ from regard.attention.memory import QuantizedMemory as QuantizedMemory
 from regard.attention.memory import RingMemory as RingMemory
 from regard.attention.memory import SlidingMemory as SlidingMemory
 from regard.attention.memory import StaticMemory as StaticMemory
+from regard.attention.picture import draw_matrix as draw_matrix
+from regard.attention.picture import side_by_side as side_by_side
 from regard.attention.positions import Positions as Positions
 from regard.attention.scores import Additive as Additive
 from regard.attention.scores import BareAdditive as BareAdditive
@@ -65,9 +67,16 @@ from regard.layers.positions.rotary import Llama3Scaling as Llama3Scaling
 from regard.layers.positions.rotary import Rotary as Rotary
 from regard.layers.positions.sinusoidal import Sinusoidal as Sinusoidal
 from regard.layers.read import Read as Read
+from regard.layers.read import Role as Role
+from regard.layers.recurrent.self_attentive import SelfAttentiveCell as SelfAttentiveCell
 from regard.look.capture import Capture as Capture
 from regard.look.record import record as record
 from regard.look.recording import Recording as Recording
+from regard.look.sample import Axis as Axis
+from regard.look.sample import Sample as Sample
+from regard.models.autoencoders.autoencoder import Autoencoder as Autoencoder
+from regard.models.autoencoders.config import AutoencoderConfig as AutoencoderConfig
+from regard.models.autoencoders.latent import LatentVariableModel as LatentVariableModel
 from regard.models.cores.core import Core as Core
 from regard.models.cores.recurrent import Recurrent as Recurrent
 from regard.models.cores.self_attentive import SelfAttentive as SelfAttentive

@@ -43,8 +43,8 @@ def run_page(folder: Path) -> dict[str, Any]:
 
 
 def pictures_of() -> list[str]:
-    """Return the names of the pictures that the page shows."""
-    return re.findall(r"\]\(images/([^)]+)\)", PAGE.read_text(encoding="utf-8"))
+    """Return the names of the pictures of the page that its code draws."""
+    return re.findall(r"\]\(images/(course-[^)]+)\)", PAGE.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ drawn by matplotlib (regard.look.figures.positions), which is loaded then.
 import importlib
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -130,15 +130,13 @@ def draw_matrix(
 
 
 def side_by_side(pictures: Sequence[Picture], *, heading: str = "") -> Picture:
-    """Combine the panels of several pictures of masks, or of biases, into one picture."""
+    """Combine the panels of several pictures of one kind (masks, biases, matrices) into one."""
     panels = []
     for picture in pictures:
         for panel in picture.panels:
             title = " ".join(filter(None, (picture.heading, panel.title)))
             panels.append(Panel(title, panel.numbers))
-    return Picture(
-        heading=heading, panels=panels, is_mask=pictures[0].is_mask, first=pictures[0].first
-    )
+    return replace(pictures[0], heading=heading, panels=panels)
 
 
 def shown_sizes(tensor: Tensor) -> tuple[int, int]:

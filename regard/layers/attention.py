@@ -1,7 +1,10 @@
 """Attention layer: one read of the memory X by the queries X', with three maps and nothing else.
 
-    C = Attn(X, X')         Q = X' W_Q^T    K = X W_K^T    V = X W_V^T
+    C = Attn(X, X')         Q = X' W_Q    K = X W_K    V = X W_V
     c_j = sum_i softmax_i(q_j . k_i) v_i
+
+Rows are items, and each W is (in, out); the layer stores the transpose, as torch does: Q = X'
+query.weight^T. Attn(X, X') names the memory first, code the queries: attention(x_prime, x).
 
 Row j of the output depends on x'_j and on all of X. C = Attn(X, X) is self-attention; layers of it
 stack without residual connections or norms.

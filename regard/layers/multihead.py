@@ -1,9 +1,11 @@
 """Multi-head attention: several reads in parallel, each with its own projections.
 
-    head_h(X', X) = attend(X' W_q^h, (X W_k^g, X W_v^g))      h = 1 .. l;  g = h, or a shared head
-    out           = [head_1, ..., head_l] W_o                 or the heads alone, [head_1, ...]
+    head_h = attend(X' W_q^h, (X W_k^g, X W_v^g))      h = 1 .. l;  g = h, or a shared head
+    out    = [head_1, ..., head_l] W_o                 or the heads alone, [head_1, ...]
 
-X' are the queries, X the memory. X' = X is self-attention; another X is cross-attention.
+X' are the queries, X the memory: layer(x_prime, x). X' = X is self-attention; another X is
+cross-attention. Rows are items, [a, b] are rows side by side, and each W is (in, out); the layer
+stores the transpose, as torch does: X' query.weight^T, with the rows of all heads in one matrix.
 Grouped-query attention has fewer heads of keys and values than of queries: each serves l /
 key_heads adjacent heads, and the key-value cache is smaller by the same factor. Multi-query
 attention has one.

@@ -8,8 +8,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+import regard
 from docs.gallery import course
 from docs.gallery.course import PAGE, pictures_of, run_page
+from regard.lab.registry import CLAIMS
 from tests.shapes import without_checks
 
 LIMIT = 60_000
@@ -59,19 +61,54 @@ def test_committed_pictures_are_small_and_those_of_the_code(page, name: str) -> 
         assert other_numbers == pytest.approx(numbers, abs=0.011)
 
 
-def test_each_section_has_formula_code_and_one_picture() -> None:
+def test_each_section_has_question_formula_code_picture_and_claim() -> None:
     sections = re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-    assert 8 <= len(sections) <= 12
+    assert len(sections) == 15
+    claimed = set()
     for section in sections:
-        assert re.search(r"^    \S", section.split("```")[0], re.MULTILINE), section[:40]
-        assert "assert_close(" in section
-        assert len(re.findall(r"\]\(images/", section)) == 1, section[:40]
+        heading, question = section.split("\n\n")[:2]
+        assert "?" in question, heading
+        assert re.search(r"^    \S", section.split("```")[0], re.MULTILINE), heading
+        assert "assert_close(" in section, heading
+        claims = re.findall(r"`regard lab ([\w-]+)`", section)
+        claimed |= set(claims)
+        if section is not sections[-1]:  # that beyond the lectures
+            assert len(re.findall(r"\]\(images/", section)) == 1, heading
+            assert claims, heading
+            assert "**Does it hold?**" in section, heading
+    assert claimed == set(CLAIMS)
+
+
+def test_links_of_claims_lead_to_their_pages() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    links = re.findall(r"\[`regard lab ([\w-]+)`\]\(lab/([\w-]+)\.md\)", text)
+    assert links
+    assert [name for name, page in links if name != page] == []
+
+
+def test_the_course_has_every_key_of_the_lectures() -> None:
+    lectures = (PAGE.parent / "lectures.md").read_text(encoding="utf-8")
+    keys = re.findall(r'<a id="(\w\.\d+)">', lectures)
+    cited = re.findall(r"\b[A-E]\.\d+\b", PAGE.read_text(encoding="utf-8"))
+    assert len(keys) == 64
+    assert set(cited) == set(keys)
+
+
+def test_code_of_the_course_has_public_names_only() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert re.findall(r"^(?:from|import) regard.*$", text, re.MULTILINE) == ["import regard"]
+    used = set(
+        re.findall(r"\bregard\.(\w+)", "".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)))
+    )
+    assert used - set(regard.__all__) == set()
 
 
 def test_models_of_the_page_have_learned(page) -> None:
     names, _ = page
     assert names["error"] < 0.5
-    assert float(names["energy"].mean()) < 0.05
+    assert names["error_without"] > names["error"] + 0.5
+    assert names["remaining"] < 0.2
+    assert float(names["energy"].mean()) < 0.02
 
 
 def test_the_command_replaces_the_pictures_of_a_folder(

@@ -91,7 +91,7 @@ class Past(NamedTuple):
 class SelfAttentiveCell(nn.Module):
     """One step of a self-attentive layer with a cell and an alignment, `score`; formulas above.
 
-    size: that of mapped states and queries; with score dot it must be hidden.
+    size: that of mapped states and queries; with score dot it must be hidden. `cell` is the plain cell.
     Parameters: those of the plain cell; key_weight W_k (size, hidden); query_weight W_q (size,
     hidden) of an rnn or gru, W_x (size, input_dim) of an lstm; feedback_weight W_h~ (size, hidden)
     of an lstm that feeds back, else None; read.score.v (size), if the score is additive or concat;

@@ -13,7 +13,11 @@ from regard.models.cores.recurrent_decoder import RecurrentDecoderCore
 
 @final
 class Recurrent(RecurrentDecoderCore[RecurrentConfig]):
-    """Encoder and decoder of config.cell: `Recurrent(width=96, hidden=128)`."""
+    """Encoder and decoder of config.cell: `Recurrent(width=96, hidden=128)`.
+
+    Parts: encoder; read, the attention, or None; value_map, W_V, or None; cells, the cell of each
+    decoder layer; readout, W_o.
+    """
 
     config_class = RecurrentConfig
     unsupported_slide_reason = (

@@ -99,6 +99,8 @@ class Transformer(Core):
         feedforward  () -> feed-forward network of a block, (batch, time, width) in and out
 
     Layers of other classes than those of this package keep their initial weights.
+    Parts: encoder and decoder, lists of blocks with attention, cross (decoder) and feedforward;
+    positions.
     Raises: ValueError for a setting without effect, or if parts do not fit together.
     """
 

@@ -93,10 +93,10 @@ class SelfAttentiveCell(nn.Module):
 
     size: that of mapped states and queries; with score dot it must be hidden.
     Parameters: those of the attribute cell, the plain one; key_weight W_k (size, hidden);
-    query_weight W_q (size, hidden) of an rnn or gru, W_x (size, input_dim) of an lstm; feedback_weight W_h~ (size, hidden)
-    of an lstm that feeds back, else None; read.score.v (size), if the score is additive or concat;
-    read.bias.table b (32), if recency is learned. With score dot, key_weight is None, and so is
-    query_weight of an rnn or gru.
+    query_weight W_q (size, hidden) of an rnn or gru, W_x (size, input_dim) of an lstm;
+    feedback_weight W_h~ (size, hidden) of an lstm that feeds back, else None; read.score.v (size),
+    if the score is additive or concat; read.bias.table b (32), if recency is learned. With score
+    dot, key_weight is None, and so is query_weight of an rnn or gru.
     choice: returns the choice of the read, given its score; softmax if not given.
     """
 

@@ -68,10 +68,10 @@ def _draw_panel(
     if title:
         axes.set_xlabel(claim.x_name, fontsize=8)
         axes.set_ylabel(title, fontsize=8)
-        if len(points) > 2 and points[-1][0] > 20 * points[0][0] > 0:
+        if points[-1][0] > 20 * points[0][0] > 0:
             axes.set_xscale("log")
-            axes.set_xticks([x for x, _ in points], [f"{x:g}" for x, _ in points])
             axes.minorticks_off()
+        axes.set_xticks([x for x, _ in points], [f"{x:g}" for x, _ in points])
     else:
         axes.set_xticks(range(len(points)), [measure for _, measure in points])
     if len(claim.arms) > 1:

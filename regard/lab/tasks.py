@@ -1,6 +1,7 @@
 """Training of the lab's models by the training loop, on examples drawn by a generator."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -8,11 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.attention.choices.hard import reinforce, sampling_choices
 from regard.attention.masks import Padded
 from regard.data.batches import Batch
 from regard.lab.protocol import Trial
 from regard.models.cores.core import Core
-from regard.models.model import Model
+from regard.models.model import BatchLoss, Model
 from regard.models.readers.tokens import TokenReader, embedding_table
 from regard.models.writers.tokens import TokenWriter
 from regard.training.config import TrainConfig
@@ -43,7 +45,7 @@ def generator(*numbers: int) -> torch.Generator:
 
 
 def train(model: nn.Module, make: MakeBatch, trial: Trial, *, steps: int, **settings: Any) -> None:
-    """Train a model on drawn batches with the rate of a trial; it ends in eval mode.
+    """Train a model on drawn batches with the rate of a trial; it ends frozen, in eval mode.
 
     settings: of TrainConfig, such as warmup.
     """
@@ -72,6 +74,30 @@ def train(model: nn.Module, make: MakeBatch, trial: Trial, *, steps: int, **sett
             metric="end",
             maximize=True,
         )
+    model.requires_grad_(False)
+
+
+class Learner(nn.Module):
+    """Model predict(*parts, source), with the loss cost(output, target, reduction="none").
+
+    If a part samples keys, the gradient includes theirs (regard.attention.choices.reinforce).
+    """
+
+    def __init__(self, *parts: nn.Module, predict: Callable[..., Tensor], cost: Any) -> None:
+        super().__init__()
+        self.parts, self.predict, self.cost = nn.ModuleList(parts), predict, cost
+
+    def forward(self, source: Tensor) -> Tensor:
+        return self.predict(*self.parts, source)
+
+    def count(self, batch: Batch) -> int:
+        return len(batch.target)
+
+    def loss(self, batch: Batch) -> BatchLoss:
+        with reinforce(self) if sampling_choices(self) else nullcontext() as samples:
+            costs = self.cost(self(batch.source), batch.target, reduction="none")
+        extra = 0.0 if samples is None else samples.surrogate(costs, baseline=costs.mean())
+        return BatchLoss((costs + extra).sum(), costs.detach().sum(), len(costs))
 
 
 def share_weights(model: nn.Module, reference: nn.Module) -> None:
@@ -94,12 +120,17 @@ def token_model(core: Core, symbols: int) -> Model:
     return Model(reader=reader if core.encodes else None, core=core, writer=TokenWriter(reader))
 
 
-def pairs(source: Tensor, target: Tensor) -> Batch:
-    """Return the batch of a source (rows, m) and a target (rows, t), before which BOS is put."""
-    rows, length = target.shape
-    lengths = torch.full((rows,), source.shape[1]), torch.full((rows,), length + 1)
+def pairs(source: Tensor | None, target: Tensor) -> Batch:
+    """Return the batch of a source (rows, m) and a target (rows, t), before which BOS is put.
+
+    source: None for a decoder alone.
+    """
     begun = nn.functional.pad(target, (1, 0))
-    return Batch(Padded(source, lengths[0]), Padded(begun, lengths[1]), tuple(range(rows)))
+    return Batch(None if source is None else _full(source), _full(begun), tuple(range(len(begun))))
+
+
+def _full(items: Tensor) -> Padded:
+    return Padded(items, torch.full((len(items),), items.shape[1]))
 
 
 @torch.no_grad()

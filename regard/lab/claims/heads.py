@@ -51,5 +51,5 @@ CLAIM = Claim(
         Difference(measure="explained at 4", more="4 heads", less="2 heads", margin=0.2),
     ),
     controls=(Bound(measure="explained at 1", arm="1 head", at_least=0.9),),
-    remark="A head returns one mean of the values, so h heads explain about h / n of n items.",
+    remark="h heads return h means, so alone, without a feed-forward network, explain h / n.",
 )

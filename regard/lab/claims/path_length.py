@@ -48,7 +48,7 @@ CLAIM = Claim(
     rates=(0.01, 0.03),
     tuned_by="accuracy",
     x_name="number of source symbols m",
-    remark="Untrained, the gradient of RNNs fades exponentially. But gates learn to pass it on.",
+    remark="Untrained, RNNs' gradient fades exponentially. But gates learn to pass one symbol on.",
     hypotheses=[
         Difference(measure=f"log10 g, {state} at 200", more="attention", less=cell, margin=1)
         for state in ("untrained", "trained")

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from regard.attention.choices.hard import reinforce, sampling_choices
 from regard.attention.masks import Padded
@@ -78,14 +79,14 @@ def train(model: nn.Module, make: MakeBatch, trial: Trial, *, steps: int, **sett
 
 
 class Learner(nn.Module):
-    """Model predict(*parts, source), with the loss cost(output, target, reduction="none").
+    """Model predict(*parts, source), with the loss cost(output, target), default cross_entropy.
 
     If a part samples keys, the gradient includes theirs (regard.attention.choices.reinforce).
     """
 
-    def __init__(self, *parts: nn.Module, predict: Callable[..., Tensor], cost: Any) -> None:
+    def __init__(self, *parts: nn.Module, predict: Callable[..., Tensor], cost: Any = None) -> None:
         super().__init__()
-        self.parts, self.predict, self.cost = nn.ModuleList(parts), predict, cost
+        self.parts, self.predict, self.cost = nn.ModuleList(parts), predict, cost or cross_entropy
 
     def forward(self, source: Tensor) -> Tensor:
         return self.predict(*self.parts, source)

@@ -1,9 +1,9 @@
 """Hard attention that learns which key to choose, with estimators of its gradient and without."""
 
 import torch
-from torch.nn.functional import cross_entropy, one_hot, pad
 
 from regard.attention.choices.hard import GRADIENTS, Hard
+from regard.attention.memory import Memory
 from regard.attention.scores import General
 from regard.data.batches import Batch
 from regard.lab.protocol import Bound, Claim, Difference, Numbers, Trial
@@ -15,19 +15,19 @@ def draw(random: torch.Generator, rows: int = 64) -> Batch:
     """Draw 8 items, each a random key and a class; the target is the class of the first."""
     keys = torch.randn(rows, 8, 8, generator=random)
     classes = torch.randint(8, (rows, 8), generator=random)
-    return Batch(torch.cat([keys, one_hot(classes, 8)], -1), classes[:, 0])
+    return Batch(torch.cat([keys, torch.eye(8)[classes]], -1), classes[:, 0])
 
 
 def predict(read: Read, answer: torch.nn.Linear, items: torch.Tensor) -> torch.Tensor:
     """Return the answer to what is read of the items by a query, the key of the first."""
-    return answer(read(pad(items[:, :1, :8], (0, 8)), (items, items))).squeeze(1)
+    return answer(read(items[:, :1] * (torch.arange(16) < 8), Memory(items, items))).squeeze(1)
 
 
 def run(trial: Trial) -> Numbers:
     """Train, and return the accuracy, and the first gradient of the map of the queries."""
     choice = None if trial.arm == "soft" else Hard("none" if trial.sabotage else trial.arm)
     read = Read(General(16, 16), choice=choice)
-    model = Learner(read, torch.nn.Linear(16, 8), predict=predict, cost=cross_entropy)
+    model = Learner(read, torch.nn.Linear(16, 8), predict=predict)
     loss = model.loss(draw(generator(trial.seed, 3))).total / 64
     (gradient,) = torch.autograd.grad(loss, read.score.query_weight, materialize_grads=True)
     train(model, draw, trial, steps=300)

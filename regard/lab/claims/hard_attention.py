@@ -26,10 +26,10 @@ def predict(read: Read, answer: torch.nn.Linear, items: torch.Tensor) -> torch.T
 def run(trial: Trial) -> Numbers:
     """Train, and return the accuracy, and the first gradient of the map of the queries."""
     choice = None if trial.arm == "soft" else Hard("none" if trial.sabotage else trial.arm)
-    read = Read(General(16, 16), choice=choice)
-    model = Learner(read, torch.nn.Linear(16, 8), predict=predict)
+    score, answer = General(16, 16), torch.nn.Linear(16, 8)
+    model = Learner(Read(score, choice=choice), answer, predict=predict)
     loss = model.loss(draw(generator(trial.seed, 3))).total / 64
-    (gradient,) = torch.autograd.grad(loss, read.score.query_weight, materialize_grads=True)
+    (gradient,) = torch.autograd.grad(loss, score.query_weight, materialize_grads=True)
     train(model, draw, trial, steps=300)
     test = draw(generator(trial.seed, 2), 2000)
     right = model(test.source).argmax(-1) == test.target

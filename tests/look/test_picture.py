@@ -112,6 +112,17 @@ def test_titles_of_sums_are_whole():
     assert bias.picture(3, 3).heading == heading
 
 
+def test_matrices_side_by_side_keep_their_names_numbers_and_scale():
+    norms, names = torch.rand(2, 3), ("output", "input")
+    one, other = (
+        draw_matrix(norms * by, title=f"times {by}", names=names, is_signed=False) for by in (1, 2)
+    )
+    both = side_by_side([one, other])
+    assert (both.names, both.is_signed, both.has_numbers) == (names, False, True)
+    assert [panel.title for panel in both.panels] == ["times 1", "times 2"]
+    assert torch.equal(both.panels[1].numbers, 2 * norms)
+
+
 def test_pictures_side_by_side_are_panels_of_one():
     combined = side_by_side([causal().picture(3, 3), padding([1, 2]).picture(3, 3)])
     titles = ["causal()", "padding([1, 2]) row 1", "padding([1, 2]) row 2"]

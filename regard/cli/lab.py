@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Annotated
 
 from regard.cli.runs import say_if_slow
-from regard.errors import DONE, UserError
+from regard.errors import DONE
 from regard.lab.registry import CLAIMS, UNDECIDED_HERE, known_verdicts, module_of
 from regard.settings.declare import settings
 from regard.settings.help import page, two_columns
 from regard.settings.options import NoSettings, parse, wants_help
 from regard.settings.ranges import Range
 from regard.settings.tree import collect_groups
+from regard.system.lock import lock_folder
 from regard.system.progress import show_progress
 from regard.system.verbosity import print_notice
 
@@ -54,7 +55,7 @@ def run(argv: list[str]) -> int:
         print(page(USAGE, ABOUT, collect_groups(LabOptions())))
         return DONE
     parsed = parse(argv, LabOptions(), NoSettings(), max_positionals=len(CLAIMS) + 1)
-    options, names = parsed.own, parsed.positionals
+    options, names = parsed.own, list(dict.fromkeys(parsed.positionals))
     if names == ["all"]:
         names = list(CLAIMS)
     if not names:
@@ -62,14 +63,12 @@ def run(argv: list[str]) -> int:
         return DONE
     for name in names:  # before torch is loaded
         module_of(name)
-        if options.out.joinpath(f"{name}.json").is_dir():
-            raise UserError(f"{options.out / name}.json: is a folder, expected a file")
     with say_if_slow("loading PyTorch"):
         protocol = importlib.import_module("regard.lab.protocol")
         session = importlib.import_module("regard.lab.session")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     count = cores or 1
-    with protocol.workers(count) as pool, show_progress():
+    with lock_folder(options.out), protocol.workers(count) as pool, show_progress():
         for name in names:
             record, text = session.run_claim(
                 name,

@@ -10,6 +10,7 @@ from regard.lab.registry import CLAIMS
 from regard.look.figures.canvas import GRID, INK, PALE, open_figure
 
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+_LINES = ("-", "--", ":", "-.")
 _VERDICT_COLORS = {"holds": "#1a7f5a", "refuted": "#c0392b"}
 
 
@@ -60,7 +61,7 @@ def _draw_panel(
                 axes.plot([at, at], [low, high], color=color, linewidth=1)
             xs.append(at)
             means.append(sum(values) / len(values))
-        style = "-" if title else "_"
+        style = _LINES[number % len(_LINES)] if title else "_"
         axes.plot(xs, means, style, color=color, markersize=12, linewidth=1.4, label=arm)
     axes.grid(color=GRID, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)

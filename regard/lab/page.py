@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from regard.lab.protocol import Claim, Outcome, Part, Results, interval
-from regard.lab.registry import CLAIMS
+from regard.lab.registry import CLAIMS, module_of
 
 MEANING = {
     "holds": "every hypothesis holds",
@@ -24,8 +24,10 @@ def format_page(
     name: str, claim: Claim, results: Results, outcome: Outcome, record: dict[str, Any]
 ) -> str:
     """Return the page of a claim."""
-    module = f"../../regard/lab/claims/{name.replace('-', '_')}.py"
+    module = f"../../{module_of(name).replace('.', '/')}.py"
     seeds = ", ".join(map(str, record["seeds"]))
+    options = "" if seeds == "0, 1, 2, 3, 4" else f" --seeds {seeds.replace(',', '')}"
+    options += " --quick" if record["quick"] else ""
     lines = [
         f"# {name}: {outcome.verdict}",
         "",
@@ -34,7 +36,7 @@ def format_page(
         "",
         f"**Experiment.** {claim.experiment} Seeds {seeds}. Code: [{name}]({module}).",
         "",
-        f"    regard lab {name}",
+        f"    regard lab {name}{options}",
         "",
         f"**Verdict: {outcome.verdict}**, {MEANING[outcome.verdict]}.",
         *([claim.remark] if claim.remark else []),

@@ -24,6 +24,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import active_children, get_context
@@ -34,6 +35,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from scipy.special import stdtrit
 
+from regard.errors import UserError
 from regard.lab.registry import module_of
 from regard.system.verbosity import set_verbosity
 
@@ -158,7 +160,7 @@ class Part(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Outcome of a claim; none: a quick run, or one seed for a difference, which decide nothing."""
+    """Outcome of a claim; none: a quick run, or one seed."""
 
     verdict: Verdict
     hypotheses: list[Part]
@@ -185,12 +187,13 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def decide(claim: Claim, numbers: Results, *, quick: bool = False) -> Outcome:
-    """Return what the numbers of all arms and seeds decide."""
+    """Return what the numbers of all arms and seeds decide; one seed decides nothing."""
     hypotheses = [_part(one, numbers) for one in claim.hypotheses]
     controls = [_part(one, numbers) for one in claim.controls]
     verdicts = {part.verdict for part in hypotheses}
-    needs_pairs = any(isinstance(one, Difference) for one in claim.hypotheses)
-    if quick or (needs_pairs and len(next(iter(numbers.values()))) < 2):
+    if quick or len(next(iter(numbers.values()))) < 2:
+        hypotheses = [part._replace(verdict="none") for part in hypotheses]
+        controls = [part._replace(verdict="none") for part in controls]
         verdict: Verdict = "none"
     elif any(part.verdict == "refuted" for part in controls):
         verdict = "invalid"
@@ -251,8 +254,12 @@ def run_all(
             yield trial, run_trial(name, trial)
         return
     futures = {pool.submit(run_trial, name, trial): trial for trial in trials}
-    for future in as_completed(futures):
-        yield futures[future], future.result()
+    try:
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    except BrokenProcessPool:
+        problem = f"{name}: a process of the lab was killed; is there enough memory?"
+        raise UserError(f"{problem} The same command continues") from None
 
 
 def choose_rates(

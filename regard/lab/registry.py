@@ -6,31 +6,38 @@ from pathlib import Path
 
 from regard.errors import UserError
 
-CLAIMS = {
-    "last-state-forgets": "the last state forgets a long source, attention does not",
-    "attention-improves": "attention improves a sequence-to-sequence model tremendously",
-    "knows-where-to-focus": "the decoder knows where to focus",
-    "costs": "attention costs O(m t) in place of O(m + t)",
-    "self-attentive-rnn": "an RNN with self-attention forgets less",
-    "relevant-context": "self-attention looks at what is relevant to the new word",
-    "parallel": "attention computes all positions at once, an RNN one after the other",
-    "path-length": "the gradient between two positions of an RNN fades with their distance",
-    "variance": "the variance of q . k is the size of the keys, and 1 if scaled",
-    "vanishing-gradient": "without 1 / sqrt(d) the gradient of the softmax vanishes",
-    "hard-attention": "hard attention is not differentiable, and is learned by estimators",
-    "soft-becomes-hard": "soft attention becomes hard attention as beta grows",
-    "dictionary": "attention is a dictionary",
-    "shares": "the weights are shares: positive, with sum 1 over the keys",
-    "multiply-by-zero": "a mask multiplies the weights with 0",
-    "order": "self-attention keeps no order; positions do",
-    "heads": "several heads do more than one",
-    "influence": "u_i depends on every input, and most on x_i",
-    "feed-forward": "the feed-forward network is two 1x1 convolutions",
-    "norm-axis": "layer norm is batch norm over the other axis",
-    "transformer-against-rnn": "Transformers are more accurate than RNNs, with much data",
-    "energy": "the energy of an autoencoder is low on the data",
+_TOPICS = {
+    "recurrence": {
+        "last-state-forgets": "the last state forgets a long source, attention does not",
+        "attention-improves": "attention improves a sequence-to-sequence model tremendously",
+        "knows-where-to-focus": "the decoder knows where to focus",
+        "costs": "attention costs O(m t) in place of O(m + t)",
+        "self-attentive-rnn": "an RNN with self-attention forgets less",
+        "relevant-context": "self-attention looks at what is relevant to the new word",
+        "path-length": "the path between two positions grows, so that GRU and LSTM need attention",
+    },
+    "reads": {
+        "variance": "the variance of q . k is the size of the keys, and 1 if scaled",
+        "vanishing-gradient": "without 1 / sqrt(d) the gradient of the softmax vanishes",
+        "hard-attention": "hard attention is not differentiable, and is learned by estimators",
+        "soft-becomes-hard": "soft attention becomes hard attention as beta grows",
+        "dictionary": "attention is a dictionary",
+        "shares": "the weights are shares: positive, with sum 1 over the keys",
+        "multiply-by-zero": "a mask multiplies the weights with 0",
+        "energy": "the energy of an autoencoder is low on the data",
+    },
+    "transformers": {
+        "parallel": "attention computes all positions at once, an RNN one after the other",
+        "order": "self-attention keeps no order; positions do",
+        "heads": "several heads do more than one",
+        "influence": "u_i depends on every input, and most on x_i",
+        "feed-forward": "the feed-forward network is two 1x1 convolutions",
+        "norm-axis": "layer norm is batch norm over the other axis",
+        "transformer-against-rnn": "Transformers are more accurate than RNNs, with much data",
+    },
 }
-"""What each claim says, in the order of the lectures."""
+CLAIMS = {name: text for claims in _TOPICS.values() for name, text in claims.items()}
+"""What each claim says."""
 UNDECIDED_HERE = {
     "The Transformer outperforms all (deck 001)": "needs data and models of the size of the papers;"
     " the claim transformer-against-rnn tests it on dates, benchmarks/README.md on Multi30k",
@@ -50,7 +57,8 @@ def module_of(name: str) -> str:
         near = difflib.get_close_matches(name, CLAIMS, n=3, cutoff=0.4)
         hint = f"the nearest are {', '.join(near)}" if near else "`regard lab` lists them"
         raise UserError(f"unknown claim {name!r}; {hint}")
-    return f"regard.lab.claims.{name.replace('-', '_')}"
+    (topic,) = [topic for topic, claims in _TOPICS.items() if name in claims]
+    return f"regard.lab.{topic}.{name.replace('-', '_')}"
 
 
 def known_verdicts() -> dict[str, str]:

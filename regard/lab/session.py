@@ -45,16 +45,22 @@ def run_claim(
 ) -> tuple[Record, str]:
     """Run a claim, write NAME.json, NAME.svg and NAME.md into a folder; return numbers and page.
 
-    Raises: UserError for an unknown claim, and for files of a finished run without `force`.
+    A claim that was finished before is returned as it is, unless `force`.
+    Raises: UserError for an unknown claim, and for files of another run without `force`.
     """
     claim, path = load_claim(name), out / f"{name}.json"
     settings = {"claim": name, "source": source_hash(name), "seeds": list(seeds), "quick": quick}
     record: Record = settings | {"rates": {}, "numbers": {}, "seconds": 0.0}
     if path.is_file() and not force:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-        if "verdict" in saved or any(saved.get(key) != settings[key] for key in settings):
-            raise UserError(f"{path} exists; --force replaces it, --out writes elsewhere")
-        record = saved
+        record = _read(path)
+        if any(record.get(key) != settings[key] for key in settings):
+            raise UserError(
+                f"{path} is of other seeds, options or code: --force replaces it, --out writes "
+                "elsewhere"
+            )
+        if "verdict" in record:
+            notify(f"{name}: finished before; --force runs it again")
+            return record, (out / f"{name}.md").read_text(encoding="utf-8")
         notify(f"{name}: continuing after {len(record['numbers'])} finished trials")
     out.mkdir(parents=True, exist_ok=True)
     start = time.monotonic() - record["seconds"]
@@ -90,6 +96,14 @@ def run_claim(
     write_atomically(out / f"{name}.md", page)
     _write(path, record)
     return record, page
+
+
+def _read(path: Path) -> Record:
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        return {**record, "numbers": dict(record["numbers"])}
+    except (ValueError, TypeError, KeyError):
+        raise UserError(f"{path}: is no result of the lab; --force replaces it") from None
 
 
 def _write(path: Path, record: Record) -> None:

@@ -174,7 +174,7 @@ def open_run_folder(
 
     resolve: returns the precision of a new run.
     Raises:  UserError if the folder holds another run with a checkpoint, naming the differences, or
-             files of something else, or if another process trains in it.
+             files of something else, or if another process works in it.
     """
     if "\ufffd" in os.fsencode(folder).decode("utf-8", "replace"):
         raise UserError(f"{folder}: must be UTF-8, as safetensors requires of names.")

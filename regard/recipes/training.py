@@ -117,7 +117,7 @@ def train_run(
     The precision `auto` becomes the one the run started with, or else the faster one here.
 
     notify:  called with progress messages, on the main process.
-    Raises:  UserError if the folder holds another run, another process trains in it, or the data is
+    Raises:  UserError if the folder holds another run, another process works in it, or the data is
              not usable or was edited since the run started; Diverged at a NaN loss.
     """
     if threads is not None:

@@ -32,7 +32,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
                 # pyrefly: ignore[missing-attribute]
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise UserError(f"{folder}: another process trains in this folder") from None
+                raise UserError(f"{folder}: another process works in this folder") from None
         _held.add(name)
         yield
     finally:

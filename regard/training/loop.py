@@ -108,7 +108,7 @@ def fit(
     Raises:
         Diverged: the loss is NaN or infinite.
         UserError: the checkpoint is of a run with other settings, a file is damaged, the device or
-            a batch cannot be used, or another process trains in the folder.
+            a batch cannot be used, or another process works in the folder.
     """
     settings = {
         **(fingerprint or {}),

@@ -31,6 +31,9 @@ def test_recorded_verdict_is_what_the_recorded_numbers_decide(name):
     outcome = decide(load_claim(name), as_results(load_claim(name), record["numbers"]))
     assert outcome.verdict == record["verdict"] == known_verdicts()[name]
     assert record["seeds"] == [0, 1, 2, 3, 4]
+    assert [part["text"] for part in record["hypotheses"]] == [
+        part.text for part in outcome.hypotheses
+    ]
 
 
 @every_claim

@@ -92,12 +92,15 @@ def test_one_refuted_hypothesis_refutes_and_one_undecided_leaves_undecided():
 
 def test_nothing_is_decided_by_one_seed_or_a_quick_run():
     assert decide(CLAIM, results([0.2], [0.9])).verdict == "none"
+    bound = replace(CLAIM, hypotheses=CLAIM.controls)
+    outcome = decide(bound, results([0.2], [0.9]))
+    assert (outcome.verdict, outcome.hypotheses[0].verdict) == ("none", "none")
     assert decide(CLAIM, results([0.2] * 3, [0.9] * 3), quick=True).verdict == "none"
 
 
 def test_one_seed_is_a_counterexample_of_a_bound():
     claim = replace(CLAIM, hypotheses=(Bound(measure="score", arm="none", at_most=0.2),))
-    assert decide(claim, results([0.2], [0.9])).verdict == "holds"
+    assert decide(claim, results([0.2] * 3, [0.9] * 3)).verdict == "holds"
     assert decide(claim, results([0.2, 0.2, 0.21], [0.9] * 3)).verdict == "refuted"
     claim = replace(claim, controls=())
     assert decide(claim, results([0.2, math.nan, 0.2], [0.9] * 3)).verdict == "refuted"
@@ -165,12 +168,14 @@ def test_interrupted_claim_keeps_finished_trials_and_ends_as_one_that_was_not(
     assert continued["hypotheses"] == whole["hypotheses"]
 
 
-def test_finished_results_are_replaced_only_by_force(tmp_path):
-    run_claim(tmp_path)
+def test_finished_results_are_kept_unless_forced(tmp_path):
+    record, _ = run_claim(tmp_path)
     page = tmp_path / "heads.md"
     page.write_text("mine")
-    with pytest.raises(UserError, match="exists; --force"):
-        run_claim(tmp_path)
+    kept, text = run_claim(tmp_path)  # so that `regard lab all` goes on with the next claim
+    assert (kept["numbers"], text) == (record["numbers"], "mine")
+    with pytest.raises(UserError, match="other seeds, options or code: --force"):
+        run_claim(tmp_path, quick=True)
     assert page.read_text() == "mine"
     run_claim(tmp_path, force=True)
     text = page.read_text()
@@ -179,8 +184,17 @@ def test_finished_results_are_replaced_only_by_force(tmp_path):
     assert (tmp_path / "heads.svg").is_file()
 
 
+@pytest.mark.parametrize("content", ["{", "[]", '{"claim": "heads"}'])
+def test_file_of_something_else_is_named(tmp_path, content):
+    (tmp_path / "heads.json").write_text(content)
+    with pytest.raises(UserError, match=r"heads\.json: is no result of the lab"):
+        run_claim(tmp_path)
+
+
 def test_quick_trials_take_a_tenth_of_the_steps(tmp_path):
     record, text = run_claim(tmp_path, quick=True)
+    assert "regard lab heads --seeds 0 1 2 --quick" in text
+    assert "holds" not in text
     assert record["numbers"]["none/0"]["steps"] == 4
     assert record["verdict"] == "none"
     assert "nothing can be decided" in text

@@ -68,7 +68,7 @@ def test_second_training_in_a_folder_is_refused_and_reading_is_not(
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)  # as another process would
         message = failure(capsys, "train", *resume_arguments(run, data_folder, steps=3))
-        assert "another process trains in this folder" in message
+        assert "another process works in this folder" in message
         assert load(run).predict(["ada"])
     finally:
         os.close(handle)

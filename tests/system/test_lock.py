@@ -34,7 +34,7 @@ def test_second_process_is_refused_until_the_first_is_killed(tmp_path: Path) -> 
     child = run_in_child(lambda: hold(tmp_path, writes))
     try:
         os.read(reads, 1)
-        refused = pytest.raises(UserError, match="another process trains in this folder")
+        refused = pytest.raises(UserError, match="another process works in this folder")
         with refused, lock_folder(tmp_path):
             pass
     finally:

@@ -1,1 +1,0 @@
-"""One module per claim, each with its `CLAIM`; regard.lab.registry lists them."""

@@ -1,0 +1,1 @@
+"""Claims on scores, weights and choices, and on energies."""

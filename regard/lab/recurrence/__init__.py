@@ -1,0 +1,1 @@
+"""Claims on recurrent models with and without attention."""

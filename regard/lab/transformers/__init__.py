@@ -1,0 +1,1 @@
+"""Claims on self-attention and the Transformer."""

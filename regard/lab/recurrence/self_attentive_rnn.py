@@ -70,7 +70,7 @@ CLAIM = Claim(
         for cell in CELLS
         for name in (cell, f"{cell} + attention")
     ],
-    remark="It holds for the rnn and the gru; for the lstm, which forgets least without, it is undecided. "
-    "The blank is for the rnn and the gru: what they read reaches only their next state. "
-    "The answer is a past word that is found by its kind; nothing is shown for other tasks.",
+    remark="It holds for the rnn and the gru; for the lstm, which forgets least without, it is "
+    "undecided. The blank is for the rnn and the gru: what they read reaches only their next "
+    "state. The answer is a past word that is found by its kind; nothing is shown for other tasks.",
 )

@@ -19,7 +19,7 @@ __all__ = ["MAPS", "draw_maps", "main"]
 _INPUT, _STATE, _OUTPUT, _READ = "#fcdbc1", "#e6ebf0", "#9ec7fc", "#ffffff"
 _WIDTH, _HEIGHT, _SIDE = 5.3, 7.0, 0.6
 """Width and height of a panel, and side of a vector, in units of a state's distance."""
-_INCH = 0.36
+_INCH = 0.34
 """Inches per unit."""
 _Places = Sequence[tuple[float, float]]
 
@@ -45,13 +45,13 @@ def draw_maps(path: Path) -> None:
         for number, (title, about, commands, draw) in enumerate(MAPS):
             left, top = number % 5 * _WIDTH, -(number // 5) * _HEIGHT
             for text, y, size, color in (
-                (title, 0.2, 8.0, INK),
-                (about, 0.65, 6.5, PALE),
+                (title, 0.2, 7.5, INK),
+                (about, 0.65, 6.2, PALE),
                 ("\n".join(commands), 5.55, 6.5, INK),
             ):
                 axes.text(left + 0.1, top - y, text, fontsize=size, color=color, va="top")
             draw(_Panel(axes, left + 0.3, top - 4.8))
-        note = "orange: input    gray: states    blue: output    dashed: a set, without order"
+        note = "orange: input;  gray: states;  blue: output;  dashed: a set, without order"
         axes.text(0.1, -rows * _HEIGHT - 0.1, note, fontsize=7, color=PALE, va="top")
 
 

@@ -244,12 +244,12 @@ def as_text(value: Any) -> str:
 
 
 def as_number(value: Any) -> float:
-    """Return a cell as a number. Raises UserError if it is not a finite number."""
+    """Return a cell as a number. Raises UserError if it is not a finite number, or is as 1_000."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not math.isfinite(number):
+    if not math.isfinite(number) or "_" in str(value):
         raise UserError(f"expected a number, got {excerpt(str(value))}")
     return number
 

@@ -10,7 +10,7 @@ Source: lectures, E.10 (trained manifold, data of two numbers on a curve).
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -22,11 +22,13 @@ from regard.data.arrays import load_arrays
 from regard.data.bad_rows import BadRows
 from regard.data.batches import generator
 from regard.data.config import VectorsConfig
-from regard.data.tables import as_number, excerpt, locate, read_texts
+from regard.data.tables import as_number, excerpt, locate, read_csv, read_texts
 from regard.errors import UserError
 from regard.system.files import read_bytes, suffix_of
 
 _SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".txt")
+_WORDS = re.compile(r"[^ \t\r\n]+")
+_MAX_VALUE = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,12 @@ class VectorDataset:
     """Vectors of one size, (rows, size) of float32, and notes on rows that were left out.
 
     values: with a condition x, the first of the numbers is x.
+    names:  of the columns, in the order of the values; none for a file without a header.
     """
 
     values: NDArray[np.float32]
     origin: str
+    names: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
 
@@ -49,10 +53,17 @@ class VectorDataset:
 
 
 def read_vectors(
-    path: str | Path, config: VectorsConfig, *, size: int | None = None
+    path: str | Path,
+    config: VectorsConfig,
+    *,
+    size: int | None = None,
+    names: tuple[str, ...] = (),
 ) -> VectorDataset:
     """Read vectors: FILE.npy (rows, size), FILE.npz with such an array `y`, or rows of numbers
-    (.csv with a header, .tsv, .txt), of `size` (with the condition) or all of one size."""
+    (.csv with a header, .tsv, .txt), of `size` (with the condition) or all of one size.
+
+    names: of the columns, if they are known; a header must have the same, in any order.
+    """
     path, bad_rows = Path(path), BadRows(config.on_bad)
     suffix = suffix_of(path)
     if suffix not in _SUFFIXES:
@@ -63,23 +74,32 @@ def read_vectors(
     if condition is not None and suffix != ".npz" and (suffix == ".npy" or not has_header):
         raise UserError(f"{path}: has no names, expected a header or .npz with {condition!r}.")
     if suffix in (".npy", ".npz"):
-        names = ("y",) if condition is None else ("y", condition)
-        arrays = load_arrays(read_bytes(path), str(path), names)
+        keys = ("y",) if condition is None else ("y", condition)
+        arrays, found = load_arrays(read_bytes(path), str(path), keys), ()
         rows = _check_array(_join_arrays(path, *arrays.values()), path, size, bad_rows)
     else:
-        rows = _read_text(path, size, bad_rows, condition, has_header=has_header)
+        lines = _read_cells(path, suffix, bad_rows)
+        order, found = None, ()
+        if has_header:
+            order, found = _read_header(path, lines, condition, names, size)
+        rows = _parse_rows(path, lines, len(found) or size, order, bad_rows)
     if not len(rows):
         raise UserError(f"{path}: has no usable rows, expected at least one vector of numbers.")
-    return VectorDataset(rows, str(path), tuple(bad_rows.skipped))
+    return VectorDataset(rows, str(path), found, tuple(bad_rows.skipped))
 
 
 def parse_vector(given: str | Iterable[Any], size: int | None) -> list[float]:
-    """Return the numbers of a sequence, or of a text (separated by , ; spaces, tabs or lines)."""
+    """Return the numbers of a sequence, or of a text, separated by commas or else white space.
+    Raises UserError unless they are `size` (None: some) finite numbers of float32."""
     if isinstance(given, str):
-        given = re.findall(r"[^,; \t\r\n]+", given)
-    numbers = [as_number(part) for part in given]
-    if not numbers or len(numbers) != (size or len(numbers)):
-        raise UserError(f"expected {size or 'some'} numbers, got {excerpt(str(given))}")
+        given = given.split(",") if "," in given else _WORDS.findall(given)
+    cells = list(given)
+    if not cells or len(cells) != (size or len(cells)):
+        shown = excerpt(", ".join(map(str, cells)))
+        raise UserError(f"expected {size or 'some'} numbers, got {len(cells)} ({shown})")
+    numbers = [as_number(cell) for cell in cells]
+    if max(map(abs, numbers)) > _MAX_VALUE:
+        raise UserError(f"expected numbers up to {_MAX_VALUE:.4g}, got {max(numbers, key=abs):g}")
     return numbers
 
 
@@ -119,7 +139,8 @@ def _check_array(
     if not is_matrix or array.shape[1] != (size or array.shape[1] or 1):
         expected, got = f"(rows, {size or 'numbers'})", f"{array.dtype} of shape {array.shape}"
         raise UserError(f"{path}: expected numbers of shape {expected}, got {got}.")
-    values = array.astype(np.float32)
+    with np.errstate(over="ignore"):  # too large for float32: not finite
+        values = array.astype(np.float32)
     usable = np.isfinite(values).all(1)
     for row in np.flatnonzero(~usable):
         shown = excerpt(str(array[row].tolist()))
@@ -127,25 +148,51 @@ def _check_array(
     return values[usable]
 
 
-def _read_text(
-    path: Path, size: int | None, bad_rows: BadRows, condition: str | None, *, has_header: bool
+def _read_cells(path: Path, suffix: str, bad_rows: BadRows) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number and the cells of each line that is not blank."""
+    if suffix == ".csv":
+        yield from (line for line in read_csv(path, bad_rows) if line[1])
+        return
+    for number, text in read_texts(path, bad_rows):
+        yield number, text.split("\t") if suffix == ".tsv" else _WORDS.findall(text)
+
+
+def _read_header(
+    path: Path,
+    lines: Iterator[tuple[int, list[str]]],
+    condition: str | None,
+    known: tuple[str, ...],
+    size: int | None,
+) -> tuple[list[int], tuple[str, ...]]:
+    """Return the columns in the order of the known names, or the condition first, and the names."""
+    number, cells = next(lines, (1, []))
+    names, where = [cell.strip() for cell in cells], locate(path, number)
+    shown = ", ".join(names)
+    if names[:1] == [""]:
+        raise UserError(f"{where}: the first column has no name: is it an index?")
+    if len(set(names)) < len(names):
+        raise UserError(f"{where}: expected columns of different names, got {shown}.")
+    if condition is not None and (condition not in names or len(names) < 2):
+        raise UserError(f"{where}: expected the column {condition!r} and others, got {shown}.")
+    if known and set(names) != set(known):
+        raise UserError(f"{where}: expected the columns {', '.join(known)}, got {shown}.")
+    if size and len(names) != size:
+        raise UserError(f"{where}: expected {size} columns of numbers, got {shown}.")
+    found = known or tuple(sorted(names, key=lambda name: name != condition))
+    return [names.index(name) for name in found], found
+
+
+def _parse_rows(
+    path: Path,
+    lines: Iterable[tuple[int, list[str]]],
+    size: int | None,
+    order: list[int] | None,
+    bad_rows: BadRows,
 ) -> NDArray[np.float32]:
     rows: list[list[float]] = []
-    column = 0
-    for number, text in read_texts(path, bad_rows):
-        is_header = has_header
-        has_header = False
-        if is_header and condition is not None:
-            names = [name.strip(' "') for name in re.split(r"[,;\t]", text)]
-            if condition not in names or len(names) < 2:
-                expected = f"expected the column {condition!r} and others"
-                raise UserError(f"{locate(path, number)}: {expected}, got {', '.join(names)}.")
-            column, size = names.index(condition), size or len(names)
+    for number, cells in lines:
         with bad_rows.catch(locate(path, number)):
-            if not is_header:
-                row = parse_vector(text, size)
-                rows.append([row.pop(column), *row])
-                size = len(row) + 1
-            elif text.startswith(","):
-                raise UserError("the first column has no name: is it an index?")
+            row = parse_vector(cells, size)
+            rows.append(row if order is None else [row[index] for index in order])
+            size = len(row)
     return np.asarray(rows, np.float32)

@@ -122,10 +122,13 @@ def outline(model: nn.Module) -> Outline:
 
 def _outline_autoencoder(model: AutoencoderBase) -> Outline:
     shape: Shape = ("batch", *model.shape)
+    decoding: list[Stage] = []
     encoding = [Stage("input", "image" if len(shape) == 4 else "vector", "", "y", shape)]
     if isinstance(model, LatentVariableModel):
         search = f"lowest energy of {STEPS} angles, refined"
         encoding.append(Stage("encoder", "minimization", search, "z", ("batch", 1)))
+        if model.conditions:
+            decoding.append(Stage("input", "condition", "", "x", ("batch", model.conditions)))
     elif isinstance(model, QuantizedAutoencoder):
         entries, size = model.codebook.cluster_sums.shape
         detail = f"{entries:,} entries of size {size}"
@@ -139,9 +142,9 @@ def _outline_autoencoder(model: AutoencoderBase) -> Outline:
         count = _count(model.encoder.parameters())
         encoding.append(Stage("encoder", _layers_of(model.encoder), count, "h", code))
     count = _count(model.decoder.parameters())
-    return Outline(
-        tuple(encoding), (Stage("decoder", _layers_of(model.decoder), count, "y~", shape),)
-    )
+    name = _layers_of(model.decoder)
+    decoding.append(Stage("decoder", name, count, "y~", shape, reads="z" if decoding else ""))
+    return Outline(tuple(encoding), tuple(decoding))
 
 
 def _describe(modules: list[nn.Module]) -> str:

@@ -31,7 +31,14 @@ def test_every_format_gives_the_same_vectors(tmp_path):
     ("content", "message"),
     [
         ("x,y\n1,2\n3,b\n", r"a.csv, line 3: expected a number, got 'b'"),
-        ("x,y\n1,2\n3\n", r"a.csv, line 3: expected 2 numbers, got"),
+        ("x,y\n1,2\n3\n", r"a.csv, line 3: expected 2 numbers, got 1 \('3'\)"),
+        ("x,y\n1,2,3\n", r"a.csv, line 2: expected 2 numbers, got 3 \('1, 2, 3'\)"),
+        ("x,y\n,1,2\n", r"a.csv, line 2: expected 2 numbers, got 3 \(', 1, 2'\)"),
+        ("x,y\n,2\n", r"a.csv, line 2: expected a number, got ''"),
+        ("x,y\n1 2,3\n", r"a.csv, line 2: expected a number, got '1 2'"),
+        ("x,y\n1_000,2\n", r"a.csv, line 2: expected a number, got '1_000'"),
+        ("x,y\n1,-1e39\n", r"a.csv, line 2: expected numbers up to 3.403e\+38, got -1e\+39"),
+        ("x,y,y\n1,2,3\n", r"a.csv, line 1: expected columns of different names, got x, y, y"),
         ("x,y\n1,nan\n", r"line 2: expected a number, got 'nan'"),
         (",x,y\n0,1,2\n", r"line 1: the first column has no name: is it an index"),
         ("x,y\n", "has no usable rows"),
@@ -110,13 +117,28 @@ def test_curves_are_those_of_their_formulas():
 
 
 @pytest.mark.parametrize(
-    "given", ["1, 2", "1;2", " 1\t2 ", [1, 2.0], (1.0, 2), np.array([1, 2]), np.float32([1, 2])]
+    "given", ["1, 2", "1,2\n", " 1\t2 ", [1, 2.0], (1.0, 2), np.array([1, 2]), np.float32([1, 2])]
 )
 def test_inputs_are_texts_or_sequences(given):
     assert parse_vector(given, 2) == [1.0, 2.0]
 
 
-@pytest.mark.parametrize("given", ["1", "1, 2, 3", "a, b", "1\xa02", "", [float("nan"), 1]])
+@pytest.mark.parametrize(
+    "given",
+    [
+        "1",
+        "1, 2, 3",
+        "a, b",
+        "1\xa02",
+        "",
+        [float("nan"), 1],
+        "1;2",
+        "1,,2",
+        ",1,2",
+        "1,2,",
+        "1, 2 3",
+    ],
+)
 def test_other_inputs_are_refused(given):
     with pytest.raises(UserError, match=r"expected (2 numbers|a number), got"):
         parse_vector(given, 2)
@@ -125,7 +147,9 @@ def test_other_inputs_are_refused(given):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a,x,b\n1,2,3\n4,,5\n", r"a.csv, line 3: expected 3 numbers, got "),
+        ("a,x,b\n1,2,3\n4,,5\n", r"a.csv, line 3: expected a number, got ''"),
+        ("x,a,b\n,0.2,1,2\n", r"a.csv, line 2: expected 3 numbers, got 4"),
+        ("x,a,x\n1,2,3\n", r"a.csv, line 1: expected columns of different names, got x, a, x"),
         ("a,x,b\n1,2,3\n4,nan,5\n", r"a.csv, line 3: expected a number, got 'nan'"),
         ("a,b\n1,2\n", r"a.csv, line 1: expected the column 'x' and others, got a, b"),
         ("x\n1\n", r"a.csv, line 1: expected the column 'x' and others, got x"),
@@ -136,6 +160,43 @@ def test_a_damaged_or_missing_condition_is_named_by_line(tmp_path, content, mess
     config = VectorsConfig(train="a.csv", condition="x")
     with pytest.raises(UserError, match=message):
         read_vectors(tmp_path / "a.csv", config)
+
+
+def test_cells_of_each_format_are_separated_by_its_separator_alone(tmp_path):
+    (tmp_path / "a.csv").write_text('"a","x","b"\n"1.5","-2"," 3"\n')
+    (tmp_path / "a.tsv").write_text("a\tx\tb\n1.5\t-2\t 3\n")
+    (tmp_path / "a.txt").write_text("a x\tb\n1.5  -2\t3\n")
+    config = VectorsConfig(train="a.csv", condition="x", header="yes")
+    for name in ("a.csv", "a.tsv", "a.txt"):
+        vectors = read_vectors(tmp_path / name, config)
+        assert vectors.values.tolist() == [[-2, 1.5, 3]], name
+        assert vectors.names == ("x", "a", "b")
+    for name, row in (("a.tsv", "1\t\t2"), ("a.tsv", "1 2\t3"), ("a.txt", "1,2 3")):
+        (tmp_path / name).write_text(f"{row}\n")
+        with pytest.raises(UserError, match=f"{name}, line 1: expected a number, got "):
+            read_vectors(tmp_path / name, VectorsConfig())
+
+
+def test_columns_are_matched_by_name(tmp_path):
+    path, config = tmp_path / "a.csv", VectorsConfig()
+    path.write_text("b,c,a\n1,2,3\n")
+    vectors = read_vectors(path, config, size=3, names=("a", "b", "c"))
+    assert vectors.values.tolist() == [[3, 1, 2]]
+    assert vectors.names == vectors.take([0]).names == ("a", "b", "c")
+    for names in (("a", "b"), ("a", "b", "d"), ("a", "b", "c", "d")):
+        message = f"a.csv, line 1: expected the columns {', '.join(names)}, got b, c, a"
+        with pytest.raises(UserError, match=message):
+            read_vectors(path, config, size=len(names), names=names)
+    # A run of files without headers has no names: by position.
+    assert read_vectors(path, config, size=3).values.tolist() == [[1, 2, 3]]
+    with pytest.raises(UserError, match="line 1: expected 2 columns of numbers, got b, c, a"):
+        read_vectors(path, config, size=2)
+
+
+def test_arrays_beyond_float32_are_refused(tmp_path):
+    np.save(tmp_path / "a.npy", np.array([[1.0, 2.0], [1e39, 3.0]]))
+    with pytest.raises(UserError, match="row 2: expected finite numbers"):
+        read_vectors(tmp_path / "a.npy", VectorsConfig())
 
 
 def test_arrays_of_a_condition_are_checked(tmp_path):

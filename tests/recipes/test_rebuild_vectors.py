@@ -109,7 +109,10 @@ def test_own_data_of_another_size_and_codes_have_no_such_picture(run, tmp_path, 
         ),
         ("--model.regularizer kl --model.code-activation relu", "code-activation must be sigmoid"),
         ("--data.train {}/one.csv", "1 vectors are too few"),
-        ("--data.train {}/two.csv --data.val {}/one.csv", "expected 2 numbers"),
+        (
+            "--data.train {}/two.csv --data.val {}/one.csv",
+            "one.csv, line 1: expected the columns x, y, got x, y, z",
+        ),
         (
             "--model.output-activation sigmoid --model.cost cross-entropy",
             "a synthetic ellipse: numbers must be from 0 to 1 with --model.cost cross-entropy",
@@ -166,6 +169,10 @@ def test_own_data_have_a_column_x_anywhere(horn, tmp_path, capsys):
     lines = [f"{second},{x},{first}" for x, first, second in data.tolist()]
     (tmp_path / "a.csv").write_text("\n".join(["b,age,a", *lines]))
     np.savez(tmp_path / "a.npz", age=data[:, 0], y=data[:, [2, 1]])
+    (tmp_path / "b.csv").write_text(
+        "\n".join(["a,b,age", *(f"{first},{second},{x}" for x, first, second in data.tolist())])
+    )
+    (tmp_path / "c.csv").write_text("a,c,age\n1,2,3\n")
     codes = {}
     for name in ("csv", "npz"):
         run, file = tmp_path / name, tmp_path / f"a.{name}"
@@ -185,10 +192,27 @@ def test_own_data_have_a_column_x_anywhere(horn, tmp_path, capsys):
         predicted = [float(line) for line in printed(capsys, "predict", run, file).split()]
         assert predicted == pytest.approx(rows, rel=1e-3)
     assert codes["csv"] == codes["npz"]
+    # Columns in another order are found by name.
+    run = tmp_path / "csv"
+    assert printed(capsys, "predict", run, tmp_path / "b.csv") == printed(
+        capsys, "predict", run, tmp_path / "a.csv"
+    )
+    errors = []
+    for name in ("a", "b"):
+        words = ("evaluate", run, "--data.test", tmp_path / f"{name}.csv")
+        errors.append(printed_json(capsys, *words)["mse"])
+    assert errors[0] == errors[1]
+    for words in (("predict", run), ("evaluate", run, "--data.test")):
+        message = failure(capsys, *words, tmp_path / "c.csv")
+        assert "c.csv, line 1: expected the columns age, b, a, got a, c, age" in message
+    message = failure(capsys, "predict", run, ",0.5,1.5,0")
+    assert "input 1: expected 3 numbers, got 4 (', 0.5, 1.5, 0')" in message
     x, first, second = data[0].tolist()
     answer = printed_json(capsys, "predict", horn, f"{x}, {first}, {second}", "--energy")
     assert answer["energy"] == pytest.approx(2 * answer["error"], rel=1e-5)
     assert 0 <= answer["code"][0] < 2 * np.pi + 1e-6
+    stages = [line.split() for line in printed(capsys, "look", horn, "--model").splitlines()]
+    assert ["input", "condition", "x", "(batch,", "1)"] in stages
     middle = load(horn).predict([[x, 0, 0]], energy=True)
     assert middle[0] > 50 * answer["energy"]
     command("look", horn, f"{x}, 0, 0", "--out", tmp_path / "point.svg")

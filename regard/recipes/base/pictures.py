@@ -118,4 +118,6 @@ class InputShape(Artifact):
     """Shape of a run's images, (channels, height, width), or vectors, (size,)."""
 
     shape: tuple[int, ...]
+    names: tuple[str, ...] = ()
+    """Names of the numbers of vectors, if their file has a header."""
     file: ClassVar[str] = "shape.json"

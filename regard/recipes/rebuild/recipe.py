@@ -87,6 +87,8 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
     files_of_folder = ENDINGS
     shape: tuple[int, ...] = ()
     """Shape of the images or vectors, once it is known."""
+    names: tuple[str, ...] = ()
+    """Names of the numbers of vectors, once they are known, if their file has a header."""
 
     def load(self, split: str) -> Dataset[Any]:
         data = self.config.data
@@ -97,8 +99,11 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         elif data.test is None:
             vectors = make_curve(data, "test")
         else:
-            size = self.shape[0] if self.shape else self._vectors[0].values.shape[1]
-            vectors = read_vectors(data.test, data, size=size)
+            size, names = self.shape[0] if self.shape else None, self.names
+            if size is None:
+                train = self._vectors[0]
+                size, names = train.values.shape[1], train.names
+            vectors = read_vectors(data.test, data, size=size, names=names)
         values: Any = vectors.values
         names = View(len(values), lambda i: " ".join(f"{number:.4g}" for number in values[i]))
         notes = (*vectors.skipped, *vectors.notices)
@@ -115,7 +120,8 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
             return make_curve(data, "train"), make_curve(data, "val")
         train = read_vectors(data.train, data)
         if data.val is not None:
-            return train, read_vectors(data.val, data, size=train.values.shape[1])
+            size = train.values.shape[1]
+            return train, read_vectors(data.val, data, size=size, names=train.names)
         return split_data(train, data.val_share, "vectors", seed=self.run.seed)
 
     @property
@@ -127,11 +133,14 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         return dataset
 
     def fit(self, train: Dataset[Any]) -> dict[str, Any]:
-        values = self.encode(train).data.values
-        return {InputShape.file: InputShape(values.shape[1:])}
+        data = self.encode(train).data
+        names = data.names if self._reads_vectors else ()
+        return {InputShape.file: InputShape(data.values.shape[1:], names)}
 
     def open(self, folder: Path) -> None:
-        self.shape = self._images.shape = InputShape.load(folder / InputShape.file).shape
+        known = InputShape.load(folder / InputShape.file)
+        self.shape = self._images.shape = known.shape
+        self.names = known.names
 
     def batches(self) -> InputBatches:
         values = self.train.data.values

@@ -133,11 +133,15 @@ def test_autoencoders_have_an_encoder_and_a_decoder(kind):
 @torch.no_grad()
 def test_a_latent_variable_model_has_a_search_and_a_decoder():
     model = LatentVariableModel(AutoencoderConfig(kind="latent"), (2,), conditions=1).eval()
-    (_, search), (decoder,) = outline(model)
+    (_, search), (condition, decoder) = outline(model)
     rows = torch.rand(4, 3)
     fits(search.shape, model.encode(rows), {})
     fits(decoder.shape, model(rows), {})
-    assert (search.name, decoder.symbol) == ("minimization", "y~")
+    fits(condition.shape, rows[:, :1], {})
+    assert (search.name, condition.symbol, decoder.symbol) == ("minimization", "x", "y~")
+    assert decoder.reads == search.symbol == "z"
+    without = LatentVariableModel(AutoencoderConfig(kind="latent"), (2,))
+    assert [stage.symbol for stage in outline(without).predicting] == ["y~"]
 
 
 def test_another_module_is_refused():

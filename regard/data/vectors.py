@@ -78,11 +78,15 @@ def read_vectors(
         arrays, found = load_arrays(read_bytes(path), str(path), keys), ()
         rows = _check_array(_join_arrays(path, *arrays.values()), path, size, bad_rows)
     else:
-        lines = _read_cells(path, suffix, bad_rows)
-        order, found = None, ()
-        if has_header:
-            order, found = _read_header(path, lines, condition, names, size)
-        rows = _parse_rows(path, lines, len(found) or size, order, bad_rows)
+        lines, table = _read_cells(path, suffix, bad_rows), []
+        order, found = _read_header(path, lines, condition, names, size) if has_header else ([], ())
+        size = len(found) or size
+        for number, cells in lines:
+            with bad_rows.catch(locate(path, number)):
+                row = parse_vector(cells, size)
+                table.append([row[index] for index in order] if order else row)
+                size = len(row)
+        rows = np.asarray(table, np.float32)
     if not len(rows):
         raise UserError(f"{path}: has no usable rows, expected at least one vector of numbers.")
     return VectorDataset(rows, str(path), found, tuple(bad_rows.skipped))
@@ -180,19 +184,3 @@ def _read_header(
         raise UserError(f"{where}: expected {size} columns of numbers, got {shown}.")
     found = known or tuple(sorted(names, key=lambda name: name != condition))
     return [names.index(name) for name in found], found
-
-
-def _parse_rows(
-    path: Path,
-    lines: Iterable[tuple[int, list[str]]],
-    size: int | None,
-    order: list[int] | None,
-    bad_rows: BadRows,
-) -> NDArray[np.float32]:
-    rows: list[list[float]] = []
-    for number, cells in lines:
-        with bad_rows.catch(locate(path, number)):
-            row = parse_vector(cells, size)
-            rows.append(row if order is None else [row[index] for index in order])
-            size = len(row)
-    return np.asarray(rows, np.float32)

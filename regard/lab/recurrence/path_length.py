@@ -20,21 +20,18 @@ def draw(random: torch.Generator, length: int = 0) -> Batch:
 def run(trial: Trial) -> Numbers:
     """Return log10 of the norm of the gradient (-300 for 0) over the length, and the accuracy."""
     cell, attention = ("gru", "dot") if trial.arm == "attention" else (trial.arm, "none")
-    sizes = {"width": 16, "hidden": 32, "directions": 1}
+    sizes, numbers = {"width": 16, "hidden": 32, "directions": 1}, {}
     reference = token_model(Recurrent(cell=cell, attention="none", **sizes), 8)
-    core, numbers = Recurrent(cell=cell, attention=attention, **sizes), {}
-    model = token_model(core, 8)
+    model = token_model(Recurrent(cell=cell, attention=attention, **sizes), 8).double()
     share_weights(model, reference)
-    model.double()
     for state in ("untrained", "trained"):
         if state == "trained" and not trial.sabotage:
             train(model, draw, trial, steps=250)
         for length in (5, 10, 20, 50, 100, 200):
             batch = draw(generator(trial.seed, 2), length)
-            items = model.writer.embed(batch.source.items).detach().requires_grad_()
-            encoded = core.encode(batch.source._replace(items=items))
-            (gradient,) = torch.autograd.grad(model.predictor(batch.target, encoded).sum(), items)
-            norm = float(gradient[:, 0].norm(dim=-1).mean())
+            x = model.writer.embed(batch.source.items).detach().requires_grad_()
+            out = model.predictor(batch.target, model.core.encode(batch.source._replace(items=x)))
+            norm = float(torch.autograd.grad(out.sum(), x)[0][:, 0].norm(dim=-1).mean())
             numbers[f"log10 g, {state} at {length}"] = math.log10(max(norm, 1e-300))
     for length in (20, 200):
         numbers[f"accuracy at {length}"] = accuracy(model, draw(generator(trial.seed, 3), length))

@@ -8,45 +8,35 @@ from regard.lab.tasks import generator, pairs, token_model, train
 from regard.look.record import record
 from regard.models.cores.self_attentive import SelfAttentive
 
-KINDS, WORDS = 3, 4
 
-
-def draw(
-    random: torch.Generator, rows: int = 64, *, anew: bool = False
-) -> tuple[Batch, torch.Tensor]:
+def draw(random: torch.Generator, rows: int, *, anew: bool) -> tuple[Batch, torch.Tensor]:
     """Draw words, one of each kind, then each kind with its word; and the position of the word."""
-    word = torch.randint(1, WORDS + 1, (rows, KINDS), generator=random)
-    kinds = torch.rand(rows, KINDS, generator=random).argsort(-1)  # in order of the first words
-    asked = torch.rand(rows, KINDS, generator=random).argsort(-1)  # positions of the first words
-    words = word + kinds * WORDS
-    word = word[torch.randperm(rows, generator=random)] if anew else word
-    again = torch.stack((1 + KINDS * WORDS + kinds, word + kinds * WORDS), -1)
-    again = again.take_along_dim(asked.unsqueeze(-1), 1).flatten(1)
-    target = torch.cat((words, again), 1)
-    return Batch(None, pairs(target, target).target, tuple(range(rows))), asked
+    words = torch.randint(1, 5, (rows, 3), generator=random)
+    kinds = torch.rand(rows, 3, generator=random).argsort(-1)  # in order of the first words
+    asked = torch.rand(rows, 3, 1, generator=random).argsort(1)  # positions of the first words
+    said = words[torch.randperm(rows, generator=random)] if anew else words
+    again = torch.stack((13 + kinds, said + 4 * kinds), -1).take_along_dim(asked, 1)
+    return pairs(None, torch.cat((words + 4 * kinds, again.flatten(1)), 1)), asked
 
 
 def run(trial: Trial) -> Numbers:
     """Return the weight of the word of a kind when its kind comes, and the accuracy."""
-    core = SelfAttentive(
-        width=16, hidden=32, self_attention_hidden=32, encodes=False, attention="none"
-    )
-    model = token_model(core, KINDS * (WORDS + 1)).eval()
+    core = SelfAttentive(width=16, hidden=32, self_attention_hidden=32, encodes=False)
+    model = token_model(core, 15).eval()
     if trial.arm == "trained":
-        train(model, lambda random: draw(random, anew=trial.sabotage)[0], trial, steps=500)
-    batch, asked = draw(generator(trial.seed, 2), 500)
+        train(model, lambda random: draw(random, 64, anew=trial.sabotage)[0], trial, steps=500)
+    batch, asked = draw(generator(trial.seed, 2), 500, anew=False)
     with record(model) as capture, torch.no_grad():
         logits = model(None, batch.target)
     (name,) = capture.recording.names
     calls = capture.recording[name]
     weight, right = 0.0, 0.0
-    for number in range(KINDS):
-        at = 1 + KINDS + 2 * number  # of the kind, after BOS and the words
-        place = 1 + asked[:, number : number + 1]
-        weight += float(calls[at - 1][:, 0].gather(-1, place).double().mean())
+    for number in range(3):
+        at = 4 + 2 * number  # of the kind, after BOS and the words
+        weight += float(calls[at - 1][:, 0].gather(-1, 1 + asked[:, number]).double().mean())
         answers = logits[:, at].argmax(-1) == batch.target.items[:, at + 1]
         right += float(answers.double().mean())
-    return {"weight of the word": weight / KINDS, "accuracy": right / KINDS}
+    return {"weight of the word": weight / 3, "accuracy": right / 3}
 
 
 CLAIM = Claim(

@@ -2,7 +2,7 @@
 
 import logging
 
-from regard.cli import notices
+from regard.cli import runs
 from regard.native import cache
 
 
@@ -16,7 +16,7 @@ def test_notice_is_printed_for_the_first_compilation_only(monkeypatch, capsys):
 
     monkeypatch.setattr(cache, "_Cache", no_folder)
     for _ in range(2):
-        notices.announce_compiling()
+        runs.announce_compiling()
     assert cache.compile_cached(lambda x: x + 1, stamp="notice")(1) == 2
     assert cache.compile_cached(lambda x: x - 1, stamp="notice")(1) == 0
     out, err = capsys.readouterr()

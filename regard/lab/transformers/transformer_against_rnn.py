@@ -50,7 +50,7 @@ CLAIM = Claim(
     sabotaged=("RNN",),
     run=run,
     arms=("RNN", "Transformer"),
-    rates=(0.005, 0.01),
+    rates=(0.01,),  # the better of 0.005 and 0.01 for both, on another seed
     tuned_by="dates at 30000",
     x_name="number of training examples",
     hypotheses=(Difference(measure="dates at 30000", more="Transformer", less="RNN", margin=0.02),),

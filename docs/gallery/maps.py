@@ -237,7 +237,7 @@ MAPS: list[tuple[str, str, list[str], Callable[[_Panel], None]]] = [
     (
         "sequence \u2192 sequence",
         "an output at each step",
-        ["regard train tags", "    --model.core recurrent"],
+        ["regard train tags", "    --model.core recurrent", "    --model.core.directions 1"],
         _sequence_to_sequence_at_each_step,
     ),
     (

@@ -21,12 +21,12 @@ def draw(random: torch.Generator, rows: int, distance: float = 0.0) -> Batch:
 
 def run(trial: Trial) -> Numbers:
     """Train, and return the mean energy at each distance, and how often it is lower on the data."""
-    code_dim = 2 if trial.sabotage or "2" in trial.arm else 1
-    layers, hidden = (1, None) if trial.sabotage or "linear" in trial.arm else (3, 64)
+    code_dim = 2 if "2" in trial.arm else 1
+    layers, hidden = (1, None) if "linear" in trial.arm else (3, 64)
     reference = Autoencoder(AutoencoderConfig(code_dim=1, layers=3, hidden=64), (2,))
     model = Autoencoder(AutoencoderConfig(code_dim=code_dim, layers=layers, hidden=hidden), (2,))
     share_weights(model, reference)
-    if trial.arm != "untrained":
+    if trial.arm != "untrained" and not trial.sabotage:
         train(model, lambda random: draw(random, 64), trial, steps=500)
     random, numbers = generator(trial.seed, 2), {}
     data = model.energy(draw(random, 1000).source).detach()
@@ -42,7 +42,7 @@ CLAIM = Claim(
     quote="Training makes it low on the data",
     experiment="Autoencoders of points on an ellipse (500 steps), codes of 1 or 2 numbers, or of 2 "
     "by linear maps: energy at distances from it, and how often one of a point on it is lower.",
-    sabotage="The code of 1 number is one of 2 by linear maps, which can copy every point.",
+    sabotage="The autoencoder with a code of 1 number is not trained, so that a control fails.",
     sabotaged=("1 number",),
     run=run,
     arms=("untrained", *CODES, "2, linear"),

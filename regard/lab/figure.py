@@ -14,12 +14,12 @@ _LINES = ("-", "--", ":", "-.")
 _VERDICT_COLORS = {"holds": "#1a7f5a", "refuted": "#c0392b"}
 
 
-def plot_claim(
-    name: str, claim: Claim, results: Results, outcome: Outcome, path: Path, *, overwrite: bool
-) -> None:
-    """Plot the curves `NAME at X`, or the numbers of each seed, and the hypotheses."""
+def plot_claim(name: str, claim: Claim, results: Results, outcome: Outcome, path: Path) -> None:
+    """Plot the curves `NAME at X`, or the numbers of each seed, and the hypotheses; an existing
+    file is replaced.
+    """
     panels = _panels(results)
-    with open_figure(path, overwrite=overwrite) as figure:
+    with open_figure(path, overwrite=True) as figure:
         figure.set_layout_engine("constrained")
         height = 2.6 * len(panels) + 0.5 * len(outcome.hypotheses) + 0.9
         figure.set_size_inches(7.1, height)

@@ -48,7 +48,7 @@ def format_page(
     ]
     if outcome.controls:
         lines += [*_markdown(["control", "result", "verdict"], _rows(outcome.controls)), ""]
-    header, *rows = _measured(claim, results)
+    header, *rows = _means(claim, results)
     lines += [*_markdown(header, rows), ""]
     if any(record["rates"].values()):
         rates = ", ".join(f"{arm} {rate:g}" for arm, rate in record["rates"].items())
@@ -74,7 +74,7 @@ def _rows(parts: list[Part]) -> list[list[str]]:
     return rows
 
 
-def _measured(claim: Claim, results: Results) -> list[list[str]]:
+def _means(claim: Claim, results: Results) -> list[list[str]]:
     """Return a table of the mean and the half width of the 95 % interval of each measure."""
     rows = [["mean over the seeds", *claim.arms]]
     for measure in next(iter(next(iter(results.values())).values())):

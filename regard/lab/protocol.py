@@ -118,9 +118,9 @@ class Claim:
     quote: str
     """Words of that entry."""
     experiment: str
-    """What is trained or computed, and measured."""
+    """Models, data, training and measures of the experiment."""
     sabotage: str
-    """What is broken in a trial with `sabotage`, under which the verdict changes."""
+    """Defect of a trial with `sabotage`, which must change the verdict."""
     sabotaged: Sequence[str] = ()
     """The arms that it changes; empty for all."""
     run: Callable[[Trial], Numbers]
@@ -135,7 +135,7 @@ class Claim:
     x_name: str = ""
     """Name of the axis of the curve's X."""
     remark: str = ""
-    """What the result does and does not show."""
+    """Interpretation of the result, and its limits."""
 
     def __post_init__(self) -> None:
         if bool(self.rates) != bool(self.tuned_by):

@@ -37,7 +37,7 @@ _TOPICS = {
     },
 }
 CLAIMS = {name: text for claims in _TOPICS.values() for name, text in claims.items()}
-"""What each claim says."""
+"""Statement of each claim."""
 UNDECIDED_HERE = {
     "The Transformer outperforms all (deck 001)": "needs data and models of the size of the papers;"
     " the claim transformer-against-rnn tests it on dates, benchmarks/README.md on Multi30k",

@@ -91,7 +91,7 @@ def run_claim(
     for kind in ("hypotheses", "controls"):
         record[kind] = [part._asdict() for part in getattr(outcome, kind)]
     record["verdict"] = outcome.verdict
-    plot_claim(name, claim, results, outcome, out / f"{name}.svg", overwrite=True)
+    plot_claim(name, claim, results, outcome, out / f"{name}.svg")
     page = format_page(name, claim, results, outcome, record)
     write_atomically(out / f"{name}.md", page)
     _write(path, record)

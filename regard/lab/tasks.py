@@ -45,25 +45,21 @@ def generator(*numbers: int) -> torch.Generator:
     return torch.Generator().manual_seed(derive_seed(*numbers))
 
 
-def train(model: nn.Module, make: MakeBatch, trial: Trial, *, steps: int, **settings: Any) -> None:
-    """Train a model on drawn batches with the rate of a trial; it ends frozen, in eval mode.
-
-    settings: of TrainConfig, such as warmup.
-    """
+def train(model: nn.Module, make: MakeBatch, trial: Trial, *, steps: int) -> None:
+    """Train a model on drawn batches with the rate of a trial; it ends frozen, in eval mode."""
     number = trial.steps(steps)
-    options: dict[str, Any] = {
-        "steps": number,
-        "lr": trial.rate,
-        "warmup": number // 10,
-        "schedule": "cosine",
-        "label_smoothing": 0.0,
-        "tensorboard": False,
-        "average": 0,
-        "patience": 0,
-        "device": "cpu",
-        "validate_every": number,
-    }
-    config = TrainConfig(**(options | settings))
+    config = TrainConfig(
+        steps=number,
+        lr=trial.rate,
+        warmup=number // 10,
+        schedule="cosine",
+        label_smoothing=0.0,
+        tensorboard=False,
+        average=0,
+        patience=0,
+        device="cpu",
+        validate_every=number,
+    )
     with TemporaryDirectory(prefix="regard-lab-") as folder:
         fit(
             model,

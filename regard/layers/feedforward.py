@@ -2,7 +2,7 @@
 
     FFN(x)      = W_2 f(W_1 x + b_1) + b_2
     gated       = W_2 (f(W_g x + b_g) * (W_1 x + b_1)) + b_2      SwiGLU: f = silu;  GeGLU: f = gelu
-    Dense(x)    = f(W x + b)                                      one layer
+    dense       = f(W x + b)                                      one layer: DenseLayer
 
 The activation f has a name, or is a function:
 

@@ -13,7 +13,7 @@ NAMES = [name for name in CLAIMS if (PAGES / f"{name}.json").exists()]
 every_claim = pytest.mark.parametrize("name", NAMES)
 
 
-def recorded(name: str) -> dict:
+def read_record(name: str) -> dict:
     return json.loads((PAGES / f"{name}.json").read_text(encoding="utf-8"))
 
 
@@ -27,7 +27,7 @@ def test_claim_quotes_the_lectures(name):
 
 @every_claim
 def test_recorded_verdict_is_what_the_recorded_numbers_decide(name):
-    record = recorded(name)
+    record = read_record(name)
     outcome = decide(load_claim(name), as_results(load_claim(name), record["numbers"]))
     assert outcome.verdict == record["verdict"] == known_verdicts()[name]
     assert record["seeds"] == [0, 1, 2, 3, 4]
@@ -39,7 +39,7 @@ def test_recorded_verdict_is_what_the_recorded_numbers_decide(name):
 @every_claim
 def test_sabotage_changes_the_verdict(name):
     # Arms that the sabotage leaves alone have their recorded numbers.
-    claim, record = load_claim(name), recorded(name)
+    claim, record = load_claim(name), read_record(name)
     numbers = {}
     for arm in claim.arms:
         for seed in (0, 1):

@@ -2,6 +2,8 @@
 
 import json
 import math
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 
 import pytest
@@ -143,13 +145,13 @@ def test_interrupted_claim_keeps_finished_trials_and_ends_as_one_that_was_not(
 ):
     whole, _ = run_claim(tmp_path / "whole")
 
-    def interrupted(name, trials, pool):
+    def stop_after_three(name, trials, pool):
         for trial in trials[:3]:
             yield trial, run_trial(name, trial)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(session, "run_all", interrupted)
+        patch.setattr(session, "run_all", stop_after_three)
         with pytest.raises(KeyboardInterrupt):
             run_claim(tmp_path / "cut")
     saved = json.loads((tmp_path / "cut" / "heads.json").read_text())
@@ -198,3 +200,14 @@ def test_quick_trials_take_a_tenth_of_the_steps(tmp_path):
     assert record["numbers"]["none/0"]["steps"] == 4
     assert record["verdict"] == "none"
     assert "nothing can be decided" in text
+
+
+def test_killed_worker_is_reported_in_one_line():
+    class KilledPool(ProcessPoolExecutor):
+        def submit(self, *_):
+            future = Future()
+            future.set_exception(BrokenProcessPool("terminated abruptly"))
+            return future
+
+    with pytest.raises(UserError, match=r"toy: a process of the lab was killed"):
+        list(protocol.run_all("toy", [Trial("none", 0)], KilledPool()))

@@ -106,7 +106,7 @@ class PositionalEncoding(nn.Module):
         self._dtype = fn(torch.empty(0, dtype=self._dtype, device="cpu")).dtype
         return super()._apply(fn, recurse)
 
-    def _rounded(self, matrix: Tensor) -> Tensor:
+    def _round(self, matrix: Tensor) -> Tensor:
         """Return a matrix computed in float64 in the dtype of the module, at least float32."""
         return matrix.to(torch.promote_types(self._dtype, torch.float32))
 

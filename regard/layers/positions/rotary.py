@@ -124,7 +124,7 @@ class Rotary(PositionalEncoding):
 
     def matrix(self, length: int, start: int = 0) -> Float[Tensor, "length dim"]:
         angles = self._products(torch.arange(start, start + length))
-        return self._rounded(torch.stack((angles.cos(), angles.sin()), -1).flatten(-2))
+        return self._round(torch.stack((angles.cos(), angles.sin()), -1).flatten(-2))
 
     def form(self) -> RotaryForm:
         return RotaryForm(self.rates(), self.interleaved)

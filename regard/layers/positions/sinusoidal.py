@@ -55,7 +55,7 @@ class Sinusoidal(PositionalEncoding):
         return items + rows.to(items.dtype)
 
     def matrix(self, length: int, start: int = 0) -> Float[Tensor, "length dim"]:
-        return self._rounded(sinusoids(start, length, self.dim))
+        return self._round(sinusoids(start, length, self.dim))
 
     def extra_repr(self) -> str:
         return str(self.dim)

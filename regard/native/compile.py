@@ -15,6 +15,10 @@ Entry points, compiled at their first use and cached with all their callees:
 
 Results keep their last bits only with these flags, which differ on purpose.
 
+A loop either sums or writes an array, never both. Otherwise LLVM compiles it twice, in vectors and
+in order, and chooses by whether the arrays overlap in memory or might: the order of the sum, and
+with it the last bit, would depend on the addresses of the arrays.
+
 Source: lam2015 (numba).
 """
 

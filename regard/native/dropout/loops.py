@@ -235,9 +235,10 @@ def _norm_gradient(values, gradient, weight, mean, inverse, grad_weight, grad_bi
         values[i] = normal
         grad_weight[i] += gradient[i] * normal
         grad_bias[i] += gradient[i]
+    for i in range(dim):
         inner = gradient[i] * weight[i]
         total += inner
-        weighted += inner * normal
+        weighted += inner * values[i]
     total, weighted = total / np.float32(dim), weighted / np.float32(dim)
     for i in range(dim):
         grad_s[i] = inverse * (gradient[i] * weight[i] - total - values[i] * weighted)

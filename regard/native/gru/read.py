@@ -251,6 +251,7 @@ def _backward(dtype):
             total = _ZERO
             for j in range(length):
                 slope[j] = _dot(target, values[row, j])
+            for j in range(length):
                 total += slope[j] * weight[j]
             for j in range(length):
                 slope[j] = weight[j] * (slope[j] - total)

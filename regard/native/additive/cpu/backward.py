@@ -70,6 +70,7 @@ def _load_rows(inputs, block, b, h, first, last):
         total = inputs.const[5]
         for c in range(grad.shape[0]):
             target[c] = grad[c]
+        for c in range(grad.shape[0]):
             total += grad[c] * out[c]
         block.delta[r] = total
 
@@ -81,10 +82,10 @@ def _score_gradients(scores, ds, delta, lse, const):
     total = zero
     for j in range(scores.shape[0]):
         p = exp_nonpositive(scores[j] - lse, half, zero, clamp)
-        slope = p * (ds[j] - delta)
         scores[j] = p
-        ds[j] = slope
-        total += slope
+        ds[j] = p * (ds[j] - delta)
+    for j in range(ds.shape[0]):
+        total += ds[j]
     return total
 
 

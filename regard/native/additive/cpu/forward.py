@@ -51,6 +51,7 @@ def normalize_v(v, const, out):
     total = const[5]
     for d in range(v.size):
         total += v[d]
+    for d in range(v.size):
         out[d] = v[d] / most if most > const[5] else const[5]
     return total, most
 

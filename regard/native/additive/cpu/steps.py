@@ -163,6 +163,7 @@ def _residuals(row, keys, v, begin, end, has_exps, const, residuals, scores):
                 out0[d] = one / (cap if cap < x else x)
             else:
                 out0[d] = one_residual(row[d], k0[d], one, cap, clamp)
+        for d in range(row.shape[0]):
             s0 += v[d] * out0[d]
         scores[j - begin] = s0
         j += 1
@@ -277,10 +278,12 @@ def _backward_task(rules, inputs, grads, slot, b, g, has_exps):
     is_first = True
     for h in range(g * group, (g + 1) * group):
         v = inputs.v[h]
-        total = block.total_v[0] = const[5]
+        total = sum_v = const[5]
         for d in range(dim):
             block.v[d], block.weights[d], block.grad_v[d] = v[d], 4 * v[d], const[5]
-            block.total_v[0] += v[d]
+        for d in range(dim):
+            sum_v += v[d]
+        block.total_v[0] = sum_v
         for i in range(num_queries):
             begin, end = key_ranges(rules, b, h, i, i + 1, num_keys, lo, hi)
             block.grad_row[:] = 0

@@ -96,7 +96,7 @@ def parse_vector(given: str | Iterable[Any], size: int | None) -> list[float]:
     """Return the numbers of a sequence, or of a text, separated by commas or else white space.
     Raises UserError unless they are `size` (None: some) finite numbers of float32."""
     if isinstance(given, str):
-        given = given.split(",") if "," in given else _WORDS.findall(given)
+        given = _split(given)
     cells = list(given)
     if not cells or len(cells) != (size or len(cells)):
         shown = excerpt(", ".join(map(str, cells)))
@@ -158,7 +158,12 @@ def _read_cells(path: Path, suffix: str, bad_rows: BadRows) -> Iterator[tuple[in
         yield from (line for line in read_csv(path, bad_rows) if line[1])
         return
     for number, text in read_texts(path, bad_rows):
-        yield number, text.split("\t") if suffix == ".tsv" else _WORDS.findall(text)
+        yield number, text.split("\t") if suffix == ".tsv" else _split(text)
+
+
+def _split(text: str) -> list[str]:
+    """Return the cells of a line, separated by commas or else white space."""
+    return text.split(",") if "," in text else _WORDS.findall(text)
 
 
 def _read_header(

@@ -132,10 +132,10 @@ class Replica:
         for value in tensors_of(model).values():
             dist.broadcast(value, src=0)
         if not self.is_sharded:
-            choices = [part for part in model.modules() if isinstance(part, Hard)]
-            without_gradient = any(choice.gradient == "none" for choice in choices)
+            # Parameters of the scores of Hard("none"), and of no other choice, get no gradient.
+            gradients = [part.gradient for part in model.modules() if isinstance(part, Hard)]
             self.objective = DistributedDataParallel(
-                self.objective, init_sync=False, find_unused_parameters=without_gradient
+                self.objective, init_sync=False, find_unused_parameters="none" in gradients
             )
             return
         from torch.distributed.fsdp import fully_shard  # noqa: PLC0415  # takes 0.7 s to import

@@ -18,8 +18,9 @@ def test_every_format_gives_the_same_vectors(tmp_path):
     (tmp_path / "a.csv").write_text("x,y,z\n1.5,-2,3\n\n0.25,1e3,-4.5\n")
     (tmp_path / "a.tsv").write_text("1.5\t-2\t3\n0.25\t1e3\t-4.5\n")
     (tmp_path / "a.txt").write_text("1.5 -2  3\n0.25 1e3 -4.5\n")
+    (tmp_path / "b.txt").write_text("1.5, -2,3\n0.25 1e3 -4.5\n")
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"x,y,z\n1.5,-2,3\n0.25,1e3,-4.5\n"))
-    for name in ("a.npy", "a.npz", "a.csv", "a.tsv", "a.txt", "a.csv.gz"):
+    for name in ("a.npy", "a.npz", "a.csv", "a.tsv", "a.txt", "b.txt", "a.csv.gz"):
         vectors = read_vectors(tmp_path / name, VectorsConfig(), size=3)
         assert vectors.values.dtype == np.float32
         assert np.array_equal(vectors.values, ROWS.astype(np.float32)), name

@@ -3,7 +3,8 @@
 import pytest
 
 from docs.gallery.maps import MAPS
-from tests.lectures.table import TABLE, Row, page, problems, read_rows, use_problem
+from regard.cli.main import main
+from tests.lectures.table import ROOT, TABLE, Row, page, problems, read_rows, use_problem
 
 ROWS = read_rows()
 ROW = Row(
@@ -36,6 +37,22 @@ def test_commands_of_the_picture_of_maps_parse():
     uses = commands.replace("\n    ", " ").split("\n")
     assert len(uses) == 12
     assert [use_problem(use) for use in uses] == [None] * 12
+
+
+def test_defaults_that_differ_are_those_of_the_recipes(capsys):
+    def config(words: str) -> str:
+        assert main(["train", *words.split(), "--print-config"]) == 0
+        return capsys.readouterr().out
+
+    text = (ROOT / "docs" / "lectures.md").read_text(encoding="utf-8")
+    section = text.partition("## Defaults that differ")[2].partition("\n## ")[0]
+    rows = [[cell.strip(" `") for cell in line.split("|")[3:6]] for line in section.splitlines()]
+    rows = [row for row in rows if row and row[-1].startswith("--")]
+    assert len(rows) == 14
+    for recipe, default, options in rows:
+        if default.startswith("--"):
+            assert config(f"{recipe} {default}") == config(recipe), default
+        assert config(f"{recipe} {options}") != config(recipe), options
 
 
 def test_example_has_no_problem():

@@ -95,7 +95,7 @@ def test_loss_adds_the_squared_slope_in_training_only():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"code_dim": 2}, "code_dim has no effect with kind=latent"),
+        ({"code_dim": 32}, "code_dim has no effect with kind=latent"),
         ({"noise": 0.1}, "noise has no effect with kind=latent"),
         ({"channels": 8}, "channels has no effect"),
         ({"code_activation": "tanh"}, "code_activation must be left out with kind=latent"),
@@ -104,6 +104,7 @@ def test_loss_adds_the_squared_slope_in_training_only():
 def test_settings_without_effect_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         make_model(**settings)
+    assert AutoencoderConfig(kind="latent").code_size == 1
     with pytest.raises(ValueError, match="smoothness has no effect with kind=dense"):
         AutoencoderConfig(smoothness=0.1)
     with pytest.raises(ValueError, match="kind latent needs vectors"):

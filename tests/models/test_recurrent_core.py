@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.attend import attention_weights
-from regard.attention.masks import Padded
+from regard.attention.masks import Padded, Unpadded
 from regard.attention.scores import Additive, Cosine, Dot, General, SoftCap
 from regard.attention.scores.base import ScoreSizes
 from regard.layers.read import Read
@@ -82,6 +82,16 @@ def test_rnn_with_additive_attention_equals_its_formula():
             close(
                 hidden, torch.tanh(core.readout.weight @ torch.cat((s, c, x)) + core.readout.bias)
             )
+
+
+def test_encoded_states_keep_mask_and_final_states_when_items_are_replaced():
+    core, source, targets = make_case()
+    encoded = core.encode(source)
+    replaced = encoded._replace(items=encoded.items + 0)
+    assert replaced.mask is encoded.mask is not None
+    close(core(targets, core.begin(replaced)), core(targets, core.start(source)))
+    unpadded = core.encode(Unpadded.of(source.items))
+    assert unpadded.mask is unpadded._replace(items=unpadded.items).mask is None
 
 
 def score_of_states(attention: str, score: nn.Module, h: Tensor, s: Tensor) -> Tensor:

@@ -64,6 +64,18 @@ def test_inputs_are_texts_lines_of_files_and_sequences(run, tmp_path, capsys):
     assert "input 1: expected 2 numbers" in failure(capsys, "predict", run, "1 0.5 3")
 
 
+def test_predict_reads_a_text_file_as_training_does(run, tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("1, 0.5\n\n2  0\n")
+    codes = printed(capsys, "predict", run, "1 0.5", "2,0")
+    assert printed(capsys, "predict", run, tmp_path / "a.txt") == codes
+    test = printed_json(capsys, "evaluate", run, "--data.test", tmp_path / "a.txt")
+    assert test["examples"] == 2
+    (tmp_path / "b.txt").write_text("1, 2\n\n1,2 3\n")
+    for words in (("predict", run), ("evaluate", run, "--data.test")):
+        message = failure(capsys, *words, tmp_path / "b.txt")
+        assert f"{tmp_path}/b.txt, line 3: expected a number, got '2 3'" in message
+
+
 def test_look_draws_the_manifold(run, tmp_path, capsys):
     out, view = tmp_path / "manifold.png", ("--view", "manifold")
     command("look", run, *view, "--out", out)

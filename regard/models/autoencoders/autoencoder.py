@@ -113,10 +113,11 @@ class Autoencoder(AutoencoderBase):
 
     def __init__(self, config: AutoencoderConfig, shape: tuple[int, ...]):
         super().__init__(config, shape)
-        self.cost, self.regularizer, self.numbers = config.cost, config.regularizer, config.code_dim
+        self.cost, self.regularizer = config.cost, config.regularizer
+        self.numbers = config.code_size
         if config.kind == "dense":
             hidden = [config.hidden or 512] * (config.layers - 1)
-            sizes = [math.prod(shape), *hidden, config.code_dim]
+            sizes = [math.prod(shape), *hidden, config.code_size]
             into = [nn.Flatten(), *dense_layers(sizes)]
             back = [*dense_layers(sizes[::-1]), nn.Unflatten(1, shape)]
         else:
@@ -215,10 +216,10 @@ def _convolutions(
         nn.Conv2d(outer, 2 * outer, 4, stride=2, padding=1),
         nn.GELU(),
         nn.Flatten(),
-        Linear(size, config.code_dim),
+        Linear(size, config.code_size),
     ]
     back: list[nn.Module] = [
-        Linear(config.code_dim, size),
+        Linear(config.code_size, size),
         nn.GELU(),
         nn.Unflatten(1, inner_shape),
         nn.ConvTranspose2d(2 * outer, outer, 4, stride=2, padding=1),

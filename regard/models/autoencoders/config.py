@@ -66,8 +66,8 @@ class AutoencoderConfig:
     """dense: linear layers before and after the code; convolutional: two convolutions with stride
     2; quantized: convolutions to a grid of vectors, each replaced by the nearest entry of a
     codebook (VQ-VAE); latent: of vectors, no encoder, the code is the angle z of lowest energy."""
-    code_dim: Width = 32
-    """Size of the code; of each vector of the grid (quantized). Always 1 with latent."""
+    code_dim: Width | None = None
+    """Size of the code, or of each vector of the grid (quantized); 32 if not given; not latent."""
     layers: Layers = 2
     """Linear layers of the encoder, and of the decoder (dense, latent). 1: h = f(W_h y + b_h), y~ =
     g(W_y h + b_y); more: hidden layers with GELU."""
@@ -137,6 +137,10 @@ class AutoencoderConfig:
     @property
     def f(self) -> Literal["identity", "sigmoid", "tanh", "relu"]:
         return self.code_activation or ("sigmoid" if self.regularizer.name == "kl" else "identity")
+
+    @property
+    def code_size(self) -> int:
+        return 1 if self.kind == "latent" else self.code_dim or 32
 
     @property
     def whole_batch(self) -> str | None:

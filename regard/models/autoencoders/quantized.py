@@ -139,12 +139,12 @@ class QuantizedAutoencoder(AutoencoderBase):
             before, after = after, (2 if number == 0 else 1) * after
         self.grid, self.numbers = (height, width), height * width
         residual = _ResidualBlock(before), _ResidualBlock(before)
-        narrow = nn.Conv2d(before, config.code_dim, 1)
+        narrow = nn.Conv2d(before, config.code_size, 1)
         self.encoder = AutoencoderPart(*into, *residual, narrow, input_shift=-0.5)
-        first = nn.Conv2d(config.code_dim, before, 3, padding=1)
+        first = nn.Conv2d(config.code_size, before, 3, padding=1)
         residual = _ResidualBlock(before), _ResidualBlock(before)
         self.decoder = AutoencoderPart(first, *residual, nn.GELU(), *back[:-1], output_shift=0.5)
-        self.codebook = Codebook(config.codebook_size, config.code_dim)
+        self.codebook = Codebook(config.codebook_size, config.code_size)
 
     def vectors(self, images: Images) -> Float[Tensor, "batch row column dim"]:
         """Return z, one vector for each cell of the grid."""

@@ -94,21 +94,14 @@ class EncodedStates(Padded):
     """States of a recurrent encoder (items), and the final state of each layer, for s_0."""
 
     finals: tuple[CellState, ...]
-    source: Padded
+    mask: Mask | None = None
+    """That of the source."""
 
-    @classmethod
-    def of(cls, source: Padded, states: Tensor, finals: tuple[CellState, ...]) -> "EncodedStates":
-        encoded = cls(states, source.lengths)
-        encoded.source, encoded.finals = source, finals
-        return encoded
-
-    @property
-    def mask(self) -> Mask | None:
-        return self.source.mask  # that of source._replace(items=states)
-
-    def _replace(self, **fields: Any) -> "EncodedStates":
-        """Replace items; the final states are kept."""
-        return EncodedStates.of(self.source, super()._replace(**fields).items, self.finals)
+    def _replace(self, **fields: Any) -> Self:
+        """Replace items; the final states and the mask are kept."""
+        replaced = super()._replace(**fields)
+        vars(replaced).update(vars(self))
+        return replaced
 
 
 class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
@@ -206,7 +199,9 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
             return source._replace(items=self.dropout(states))
         if self.read is not None:  # without, nothing reads the states
             states = self.dropout(states)
-        return EncodedStates.of(source, states, finals)
+        encoded = EncodedStates(states, source.lengths)
+        encoded.mask, encoded.finals = source.mask, finals
+        return encoded
 
     def decode_set(self, queries: Items, encoded: Padded) -> list[Items]:
         # A step from zeros in every layer, then attention to the source.

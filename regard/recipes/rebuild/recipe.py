@@ -169,7 +169,7 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         """Size of a code."""
         if self.config.model.kind == "quantized":
             return QuantizedAutoencoder(self.config.model, self.shape).numbers
-        return 1 if self.config.model.kind == "latent" else self.config.model.code_dim
+        return self.config.model.code_size
 
     @property
     def _conditions(self) -> int:
@@ -202,6 +202,10 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
             "mse_pca": pca_error(self.train.data.values, values, size, self._conditions),
             "signature": signature,
         }
+
+    def is_table(self, path: Path) -> bool:
+        has_vectors = self._reads_vectors and plain_name(path).endswith(".txt")
+        return has_vectors or super().is_table(path)
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterable[Input]:
         data = self.config.data

@@ -99,6 +99,11 @@ def _accepts_gru_decode(
     )
 
 
+def _accepts_cuda_scores(scores: Tensor) -> bool:
+    dtypes = torch.float32, torch.bfloat16, torch.float16
+    return scores.is_cuda and scores.dtype in dtypes and scores.is_contiguous() and len(scores) > 0
+
+
 def _accepts_all(*_: Tensor) -> bool:
     return True
 
@@ -112,6 +117,9 @@ OPERATIONS = {
     "additive.cuda": Native(_accepts_all, "additive.gpu.call:forward", requires="triton"),
     "additive.cuda.backward": Native(_accepts_all, "additive.gpu.call:backward", requires="triton"),
     "exponentiate_rows": Native(is_plain, "token_loss:exponentiate_rows"),
+    "exponentiate_rows.cuda": Native(
+        _accepts_cuda_scores, "token_loss_gpu:exponentiate_rows", requires="triton"
+    ),
     "accumulate": Native(is_plain, "token_loss:accumulate"),
     "softmax": Native(_accepts_softmax, "rows:softmax"),
     "dropout": Native(is_plain, "dropout.autograd:drop"),

@@ -5,8 +5,9 @@
          = sum over tokens of (1 - e) (lse(z) - z_target) + e (lse(z) - mean(z))
 
 The logits (tokens, vocab) are by far the largest tensor of a small model: here they are computed
-for a few hundred tokens at a time, while they fit into the cache. The gradient is computed in the
-same pass, from exp(z - max):
+for a chunk of tokens at a time. On a CPU a chunk fits into the cache; on an accelerator a chunk is
+half a gigabyte, as each adds a whole gradient of the table. The gradient is computed in the same
+pass, from exp(z - max):
 
     dh = (exp(z - max) / s) W - q W      dW = exp(z - max)^T (h / s) - q^T h
     s  = sum_v exp(z_v - max)
@@ -17,6 +18,7 @@ token. e is the label smoothing.
 Source: szegedy2016, section 7 (label smoothing).
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -27,8 +29,8 @@ from torch.autograd.function import once_differentiable
 from regard.ops.dispatch import native
 from regard.ops.linear import linear
 
-_CHUNK_BYTES = 16 << 20
-"""Size of a chunk of logits, which fits into the last-level cache."""
+_CHUNK_BYTES, _ACCELERATOR_CHUNK_BYTES = 16 << 20, 512 << 20
+"""Maximum size of a chunk of logits: on a CPU it fits into the last-level cache."""
 
 
 class TokenLoss(NamedTuple):
@@ -59,6 +61,15 @@ def token_loss(
     return TokenLoss(*_ChunkedLoss.apply(hidden, weight, bias, (target, smoothing, dtype)))
 
 
+def _rows_per_chunk(tokens: int, table: Tensor) -> int:
+    """Return the number of tokens in a chunk; on an accelerator all chunks are equally large."""
+    size = table.shape[0] * table.element_size()
+    if table.device.type == "cpu":
+        return max(64, _CHUNK_BYTES // size)
+    num_chunks = max(1, math.ceil(tokens * size / _ACCELERATOR_CHUNK_BYTES))
+    return max(64, math.ceil(tokens / num_chunks))
+
+
 class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -75,12 +86,13 @@ class _ChunkedLoss(torch.autograd.Function):
         if any(ctx.needs_input_grad):
             gradients = _Gradients(source, table, bias, sum_dtype=sum_dtype)
         totals = torch.zeros(2, dtype=sum_dtype, device=hidden.device)
-        rows = max(64, _CHUNK_BYTES // (table.shape[0] * table.element_size()))
+        rows = _rows_per_chunk(hidden.shape[0], table)
         for first in range(0, hidden.shape[0], rows):
             chunk = slice(first, first + rows)
             states = source[chunk]
             scores = linear(states, table)  # (tokens, vocab)
-            exponentiate = native("exponentiate_rows", scores) if bias is None else None
+            name = "exponentiate_rows.cuda" if scores.is_cuda else "exponentiate_rows"
+            exponentiate = native(name, scores) if bias is None else None
             scores = scores if exponentiate is not None else scores.to(sum_dtype)
             mean = (states.to(mean_row.dtype) @ mean_row)[:, None]
             if bias is not None:
@@ -139,6 +151,9 @@ class _Gradients:
             self.weight.add_(linear(scaled.t(), exps.t()))
         elif self.weight.dtype == exps.dtype:
             self.weight.addmm_(exps.t(), scaled)
+        elif exps.is_cuda:
+            left, dtype = exps.t(), self.weight.dtype
+            torch.addmm(self.weight, left, scaled, out_dtype=dtype, out=self.weight)
         else:
             part = exps.t() @ scaled
             accumulate = native("accumulate", self.weight, part)

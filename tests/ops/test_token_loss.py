@@ -62,6 +62,74 @@ def test_loss_raises_for_a_smoothing_of_one():
         token_loss(torch.zeros(1, 2), torch.zeros(3, 2), None, torch.tensor([0]), smoothing=1.0)
 
 
+class PretendedCuda(torch.Tensor):
+    """Tensor on the CPU that computes as one on CUDA does, where products have types of results."""
+
+    is_cuda = property(lambda self: True)
+    wide_products = 0
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if function is torch.addmm and "out_dtype" in kwargs:
+            cls.wide_products += 1
+            wide = [part.to(kwargs["out_dtype"]) for part in args]
+            return super().__torch_function__(function, types, wide, {"out": kwargs["out"]})
+        return super().__torch_function__(function, types, args, kwargs)
+
+
+def check_loss_on_cuda(*, rows: int) -> None:
+    """Compare the loss of pretended tensors on CUDA, in bfloat16, with that in float64."""
+    hidden, weight = torch.randn(157, 16), torch.randn(203, 16) / 2
+    target = torch.randint(203, (157,))
+    leaves = [leaf.as_subclass(PretendedCuda).requires_grad_() for leaf in (hidden, weight)]
+    PretendedCuda.wide_products = 0
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = token_loss(*leaves, None, target, smoothing=0.1)
+    assert PretendedCuda.wide_products == -(-157 // rows)
+    wide = [leaf.bfloat16().double().requires_grad_() for leaf in (hidden, weight)]
+    logits = functional.linear(*wide)
+    expected = functional.cross_entropy(logits, target, label_smoothing=0.1, reduction="sum")
+    assert abs(loss.total.double() / expected - 1) < 1e-3
+    actual = torch.autograd.grad(loss.total, leaves)
+    for ours, theirs in zip(actual, torch.autograd.grad(expected, wide), strict=True):
+        assert (ours - theirs).norm() < 0.01 * theirs.norm()
+
+
+@pytest.mark.parametrize("rows", [1, 64, 100, 157, 1000])
+def test_gradient_of_the_table_is_added_by_products_on_cuda(monkeypatch, rows):
+    monkeypatch.setattr(loss_ops, "_rows_per_chunk", lambda tokens, table: rows)
+    monkeypatch.setattr(loss_ops, "native", lambda *_, **__: None)
+    check_loss_on_cuda(rows=rows)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_size_of_a_chunk_changes_rounding_only(monkeypatch, dtype):
+    leaves = [torch.randn(157, 7, dtype=dtype), torch.randn(11, 7, dtype=dtype)]
+    leaves = [leaf.requires_grad_() for leaf in leaves]
+    target = torch.randint(11, (157,))
+    results = []
+    for rows in (157, 1, 2, 13, 64, 156, 1000):
+        monkeypatch.setattr(loss_ops, "_rows_per_chunk", lambda tokens, table, rows=rows: rows)
+        loss = token_loss(*leaves, None, target, smoothing=0.1)
+        results.append([*loss, *torch.autograd.grad(loss.total, leaves)])
+    for result in results[1:]:
+        for ours, theirs in zip(result, results[0], strict=True):
+            close(ours / theirs.abs().max(), theirs / theirs.abs().max())
+
+
+@pytest.mark.parametrize(("tokens", "vocab"), [(16_384, 50_304), (3, 11), (70_001, 8_000)])
+def test_chunks_fill_memory_equally_on_an_accelerator_and_the_cache_on_a_cpu(tokens, vocab):
+    table = torch.empty(vocab, 2, dtype=torch.bfloat16, device="meta")
+    rows = loss_ops._rows_per_chunk(tokens, table)
+    num_chunks = -(-tokens // rows)
+    assert rows * vocab * 2 <= 512 << 20
+    assert (num_chunks - 1) * (512 << 20) < tokens * vocab * 2
+    assert rows == max(64, -(-tokens // num_chunks))
+    on_cpu = loss_ops._rows_per_chunk(tokens, torch.empty(vocab, 2, dtype=torch.bfloat16))
+    assert on_cpu == max(64, (16 << 20) // (vocab * 2))
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("vocab", [11, 65, 997])
 def test_float32_loss_matches_float64_with_any_product(monkeypatch, smoothing, vocab):

@@ -101,9 +101,10 @@ class AttentionInputs(NamedTuple):
 
     def half_dtype(self) -> torch.dtype | None:
         """Return the half-precision dtype of the products, with autocast; None if there is none."""
-        dtype = self.query.dtype
-        if dtype != torch.float64 and torch.is_autocast_enabled(self.query.device.type):
-            dtype = torch.get_autocast_dtype(self.query.device.type)
+        dtype, device = self.query.dtype, self.query.device.type
+        is_cast = dtype != torch.float64 and device != "meta"  # autocast knows no meta tensors
+        if is_cast and torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
         return dtype if dtype in (torch.bfloat16, torch.float16) else None
 
     def with_wide_scores(self) -> "AttentionInputs":
@@ -131,21 +132,26 @@ class AttentionInputs(NamedTuple):
         of_mask = self._align("mask", materialize_mask(self.mask, self.positions))
         return of_mask if allowed is None else of_mask & allowed
 
-    def softmax_pairs(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Return the allowed pairs, their bias, and the rows without any, in which all are allowed.
+    def softmax_mask(
+        self, beta: float | Tensor, dtype: torch.dtype
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Return what is added to the scores, beta bias or minus infinity, and fully masked rows.
 
-        For a read with a mask or a bias. A softmax needs a key.
+        In those rows nothing is minus infinity: a softmax needs a key.
         """
-        bias, fully_masked = self.bias_tensor(), None
+        if self.bias is None:
+            if self.mask is None:
+                return None, None
+            added, fully_masked = self.mask.added(self.positions, dtype)
+            rows = None if fully_masked is None else self._align("mask", fully_masked)
+            return self._align("mask", added), rows
+        bias = self.bias_tensor()
         allowed = self.allowed_pairs(bias)
+        assert bias is not None
         assert allowed is not None
-        if bias is not None:
-            bias = bias.masked_fill(~allowed, 0.0)
-        mask = self.mask
-        if bias is not None or mask is None or mask.may_have_fully_masked_rows(self.positions):
-            fully_masked = ~allowed.any(-1, keepdim=True)
-            allowed = allowed | fully_masked
-        return allowed, bias, fully_masked
+        fully_masked = ~allowed.any(-1, keepdim=True)
+        added = (bias.masked_fill(~allowed, 0.0) * beta).to(dtype)
+        return added.masked_fill(~(allowed | fully_masked), float("-inf")), fully_masked
 
     def bias_tensor(self) -> Tensor | None:
         """Return the bias, broadcasting to the weights, with -inf for the pairs that it hides."""

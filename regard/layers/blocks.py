@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.masks import Mask, Padded, causal, window
+from regard.attention.masks import Mask, causal, window
 from regard.attention.memory import KeyValueCache, Memory, SlidingMemory
 from regard.layers.forms import (
     AddNormForm,
@@ -103,9 +103,13 @@ class DecoderBlock(nn.Module):
         self.add_cross = None if cross is None else add_cross
         self.window = window
 
-    def forward(self, items: Items, source: Memory | None) -> Items:
-        """Return the block's output for all targets (teacher forcing)."""
-        mask = causal() if self.window is None else window(self.window)
+    def mask(self) -> Mask:
+        """Return the mask of self-attention for all targets; blocks of one stack can share it."""
+        return causal() if self.window is None else window(self.window)
+
+    def forward(self, items: Items, source: Memory | None, mask: Mask | None = None) -> Items:
+        """Return the block's output for all targets (teacher forcing); mask: default `mask()`."""
+        mask = self.mask() if mask is None else mask
         items = self.add_attention(items, partial(self.attention, mask=mask))
         return self._cross_and_feedforward(items, source)
 
@@ -133,9 +137,9 @@ class DecoderBlock(nn.Module):
         assert past is not None
         return self._cross_and_feedforward(item, source), past
 
-    def read_source(self, source: Padded) -> Memory:
+    def read_source(self, items: Items, mask: Mask | None) -> Memory:
         """Return the memory of the encoder's output, for all targets."""
-        return _method(self.cross, "memory")(source.items, source.mask)
+        return _method(self.cross, "memory")(items, mask)
 
     def form(self) -> BlockForm:
         if (self.cross is None) != (self.add_cross is None):

@@ -78,7 +78,15 @@ def test_masks_are_aligned_from_the_left():
 
 def test_or_has_no_fully_masked_rows_when_one_side_has_none():
     assert not (causal() | padding([0])).may_have_fully_masked_rows(Positions(2, 2, CPU))
-    assert (causal() & padding([1])).may_have_fully_masked_rows(Positions(2, 2, CPU))
+    assert (causal() & padding([0])).may_have_fully_masked_rows(Positions(2, 2, CPU))
+    assert (~causal() & ~padding([1])).may_have_fully_masked_rows(Positions(1, 2, CPU))
+
+
+def test_causal_and_padding_has_no_fully_masked_rows_when_every_row_has_a_key():
+    mask = causal() & padding([1, 2])
+    assert not mask.may_have_fully_masked_rows(Positions(2, 2, CPU))
+    assert mask.may_have_fully_masked_rows(Positions(3, 2, CPU))
+    assert (mask & window(1)).may_have_fully_masked_rows(Positions(2, 2, CPU))
 
 
 def test_complement_has_no_interval_and_may_have_fully_masked_rows():

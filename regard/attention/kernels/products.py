@@ -118,12 +118,7 @@ def _scores(
 def _additive_mask(
     inputs: AttentionInputs, query: Tensor, beta: float | Tensor
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Return the additive mask of the scores, and the rows that are fully masked.
-
-    Those rows are unmasked: a softmax needs a key.
-    """
-    if inputs.mask is None and inputs.bias is None:
-        return None, None
+    """Return `inputs.softmax_mask`, kept between reads for causal masks."""
     positions = inputs.positions
     if inputs.bias is None and isinstance(inputs.mask, Causal) and is_eager():
         num_queries, num_keys = positions.num_queries, positions.num_keys
@@ -131,12 +126,7 @@ def _additive_mask(
         is_small = num_queries <= num_keys and num_queries * num_keys <= 2**20
         if is_small and num_keys > 0 and positions.is_aligned and positions.rows is None:
             return causal_additive_mask(num_queries, num_keys, query.dtype, query.device), None
-    allowed, bias, fully_masked = inputs.softmax_pairs()
-    if bias is None:
-        added = torch.zeros_like(allowed, dtype=query.dtype)
-    else:
-        added = (bias * beta).to(query.dtype)
-    return added.masked_fill(~allowed, float("-inf")), fully_masked
+    return inputs.softmax_mask(beta, query.dtype)
 
 
 @functools.lru_cache(maxsize=16)

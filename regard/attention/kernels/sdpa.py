@@ -31,9 +31,9 @@ def unsupported_reason(inputs: AttentionInputs) -> str | None:
 def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     """Compute softmax(scale query keys^T + bias, over allowed keys) values, weights unformed."""
     query, beta, scale = inputs.query, inputs.choice.beta, inputs.form.scale
-    dtype = query.dtype
-    half = inputs.half_dtype() if query.device.type == "cpu" else None
-    if half is not None:
+    half = inputs.half_dtype()
+    dtype = query.dtype if half is None else half
+    if half is not None and query.device.type == "cpu":
         # Queries times beta are not rounded; and without products of half precision, torch's are
         # slower than float32's.
         if isinstance(beta, Tensor) or not has_half_products(half):
@@ -55,11 +55,8 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
         if is_square and positions.is_aligned and positions.rows is None:
             is_causal = query.shape[-2] not in (0, 1)
             return _attend(inputs, query, mask=None, is_causal=is_causal, scale=scale)
-    allowed, bias, fully_masked = inputs.softmax_pairs()
-    mask = allowed
-    if bias is not None:
-        # One tensor for mask and bias, which torch adds after scaling; beta multiplies the bias.
-        mask = (bias.to(dtype) * beta).masked_fill(~allowed, float("-inf")).to(dtype)
+    # One tensor for mask and bias, which torch adds after scaling; beta multiplies the bias.
+    mask, fully_masked = inputs.softmax_mask(beta, dtype)
     out = _attend(inputs, query, mask=mask, is_causal=False, scale=scale)
     return out if fully_masked is None else out.masked_fill(fully_masked, 0.0)
 

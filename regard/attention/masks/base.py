@@ -2,8 +2,9 @@
 
 True = may attend, everywhere, as in scaled_dot_product_attention.
 
-Masks are immutable objects; a tensor is only created when a kernel needs it. A floating-point bias
-that is added to scores is a different type and a different argument.
+Masks are immutable objects; a tensor is only created when a kernel needs it. A mask keeps it for
+reads of the same sizes, so that the layers of a model share the tensor of a batch. A floating-point
+bias that is added to scores is a different type and a different argument.
 
 Leading axes are aligned from the left (regard.attention.axes): `padding(lengths)` with lengths
 (batch,) fits (batch, query, key) and (batch, head, query, key).
@@ -12,11 +13,14 @@ Source: lectures, C.10 (masked multi-head attention); vaswani2017, section 3.2.3
 """
 
 from abc import ABC, abstractmethod
-from typing import final
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar, final
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+from torch.nn.functional import pad
 
 from regard.attention.axes import (
     Rule,
@@ -28,7 +32,9 @@ from regard.attention.axes import (
 )
 from regard.attention.picture import SHOWN, Picture, draw_tensor, shown_sizes, shown_sizes_of_both
 from regard.attention.positions import Positions
+from regard.compat.torch import is_eager, is_transformed
 
+ResultT = TypeVar("ResultT")
 Interval = tuple[Int[Tensor, "..."], Int[Tensor, "..."]]
 """Range first <= j < last of each query; each bound is (leading axes ..., query or 1, 1)."""
 
@@ -63,6 +69,18 @@ class Mask(ABC):
         """Return False only if no row can be fully masked, so that kernels need no check."""
         return True
 
+    def may_hide_first_key(self, positions: Positions) -> bool:
+        """Return False only if every query may attend to key 0: so may it in an intersection."""
+        return True
+
+    @final
+    def added(self, positions: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        """Return 0 for allowed pairs and minus infinity for others, and the fully masked rows.
+
+        Those rows are 0, since a softmax needs a key; None if there are none.
+        """
+        return self._keep(dtype, positions, partial(self._added, dtype=dtype))
+
     def tensor(
         self, num_queries: int, num_keys: int, *, device: torch.device | str = "cpu"
     ) -> Bool[Tensor, "..."]:
@@ -93,6 +111,39 @@ class Mask(ABC):
     def _shown_sizes(self) -> tuple[int, int]:
         return SHOWN, SHOWN
 
+    def _materialize(self, positions: Positions) -> Tensor:
+        allowed = self.materialize(positions)
+        if allowed.dtype != torch.bool:
+            kind = type(self).__name__
+            raise TypeError(f"{kind}.materialize must be boolean, got {allowed.dtype}")
+        return allowed
+
+    def _added(self, positions: Positions, *, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        allowed, fully_masked = materialize_mask(self, positions), None
+        if self.may_have_fully_masked_rows(positions):
+            fully_masked = ~allowed.any(-1, keepdim=True)
+            allowed = allowed | fully_masked
+        added = torch.zeros_like(allowed, dtype=dtype).masked_fill(~allowed, float("-inf"))
+        if added.device.type != "cpu":
+            # torch would copy it at each read if its rows did not begin at multiples of 8.
+            size = added.shape[-1]
+            added = pad(added, (0, -size % 8))[..., :size]
+        return added, fully_masked
+
+    def _keep(
+        self, dtype: torch.dtype, positions: Positions, create: Callable[[Positions], ResultT]
+    ) -> ResultT:
+        """Return create(positions), or its result at the last read of the same sizes."""
+        is_traced = torch.compiler.is_compiling() or is_transformed()
+        if is_traced or not positions.is_aligned or positions.rows is not None:
+            return create(positions)
+        kept = vars(self).setdefault("_kept", {})
+        # Inference tensors could not be used by a later read with gradients.
+        key = *positions, torch.is_inference_mode_enabled(), is_eager()
+        if dtype not in kept or kept[dtype][0] != key:
+            kept[dtype] = key, create(positions)
+        return kept[dtype][1]
+
     def __and__(self, other: "Mask") -> "Mask":
         return And(self, other) if isinstance(other, Mask) else NotImplemented
 
@@ -115,10 +166,7 @@ class PositionMask(Mask):
 
 def materialize_mask(mask: Mask, positions: Positions) -> Bool[Tensor, "..."]:
     """Return the tensor of a mask, which must be boolean."""
-    allowed = mask.materialize(positions)
-    if allowed.dtype != torch.bool:
-        raise TypeError(f"{type(mask).__name__}.materialize must be boolean, got {allowed.dtype}")
-    return allowed
+    return mask._keep(torch.bool, positions, mask._materialize)
 
 
 @final
@@ -171,6 +219,13 @@ class And(_Pair):
     def rule(self, positions: Positions) -> Rule:
         left, right = self.left.rule(positions), self.right.rule(positions)
         return lambda *index: left(*index) & right(*index)
+
+    def may_have_fully_masked_rows(self, positions: Positions) -> bool:
+        return self.may_hide_first_key(positions)
+
+    def may_hide_first_key(self, positions: Positions) -> bool:
+        left = self.left.may_hide_first_key(positions)
+        return left or self.right.may_hide_first_key(positions)
 
     def __repr__(self) -> str:
         return f"({self.left!r} & {self.right!r})"

@@ -29,6 +29,9 @@ class Causal(PositionMask):
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
         return may_lack_own_key(positions)
 
+    def may_hide_first_key(self, positions: Positions) -> bool:
+        return self.may_have_fully_masked_rows(positions)
+
     def __repr__(self) -> str:
         return "causal()"
 

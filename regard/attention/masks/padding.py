@@ -35,6 +35,9 @@ class Padding(Mask):
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
         return self._may_be_empty or positions.num_keys == 0 or positions.key_positions is not None
 
+    def may_hide_first_key(self, positions: Positions) -> bool:
+        return self.may_have_fully_masked_rows(positions)
+
     def __repr__(self) -> str:
         return f"padding({self.lengths.tolist()})"
 

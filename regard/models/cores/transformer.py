@@ -196,22 +196,23 @@ class Transformer(Core):
         pasts = (None,) * len(self.decoder)
         if encoded is None:
             return TransformerState(sources=pasts, pasts=pasts)
-        sources = tuple(block.read_source(encoded) for block in self._decoder_blocks)
-        return TransformerState(sources, pasts)
+        return TransformerState(self._read_source(encoded), pasts)
 
     def decode_set(self, queries: Items, encoded: Padded) -> list[Items]:
         if self.in_order:
             raise ValueError("`decode_set` needs a core with in_order=False")
         items, hidden = queries, []
-        for block in self._decoder_blocks:
-            items = block.decode_set(items, block.read_source(encoded))
+        sources = self._read_source(encoded)
+        for block, source in zip(self._decoder_blocks, sources, strict=True):
+            items = block.decode_set(items, source)
             hidden.append(self.decoder_norm(items))
         return hidden
 
     def forward(self, targets: Items, state: TransformerState) -> Items:
-        items = self.positions(targets)
-        for block, source in zip(self._decoder_blocks, state.sources, strict=True):
-            items = block(items, source)
+        items, blocks = self.positions(targets), self._decoder_blocks
+        masks = {block.window: block.mask() for block in blocks}  # shared, so built once
+        for block, source in zip(blocks, state.sources, strict=True):
+            items = block(items, source, masks[block.window])
         return self.decoder_norm(items)
 
     def step(self, target: Item, state: TransformerState) -> tuple[Item, TransformerState]:
@@ -238,6 +239,10 @@ class Transformer(Core):
             decoder=blocks_of(self.decoder),
             decoder_norm=_norm_form(self.decoder_norm),
         )
+
+    def _read_source(self, encoded: Padded) -> tuple[Memory, ...]:
+        mask = encoded.mask
+        return tuple(block.read_source(encoded.items, mask) for block in self._decoder_blocks)
 
     @property
     def _decoder_blocks(self) -> list[DecoderBlock]:

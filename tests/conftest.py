@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from tests.devices.pretended import pretended_cuda
 from tests.shapes import (
     without_checks,
 )  # jaxtyping finds its checker only in a module that is loaded already
@@ -28,7 +29,7 @@ LONGEST = (
 )
 """Files that begin first, so that no process ends with a long one."""
 
-WITHOUT_CHECKS = ("bench", "campaigns", "cli", "docs", "engines", "recipes", "viewer")
+WITHOUT_CHECKS = ("bench", "campaigns", "cli", "devices", "docs", "engines", "recipes", "viewer")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -76,9 +77,14 @@ def seeds() -> None:
         torch.cuda.manual_seed_all(1)
 
 
-@pytest.fixture
-def device(request: pytest.FixtureRequest) -> torch.device:
-    return torch.device(request.config.getoption("--device"))
+@pytest.fixture(params=["given", "pretended"])
+def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """Return the device of the option, then the pretended one (tests.devices.pretended)."""
+    if request.param == "given":
+        yield torch.device(request.config.getoption("--device"))
+        return
+    with pretended_cuda():
+        yield torch.device("cuda", 0)
 
 
 @pytest.fixture

@@ -139,6 +139,6 @@ class _DecoderItems:
             return term * scale if norm.weight is None else term * scale * norm.weight
 
         self.terms = [(name, scale_term(term)) for name, term in self.terms]
-        self.bias = scale_term(self.bias.expand_as(items))
+        self.bias = scale_term(self.bias.to(items.device).expand_as(items))
         if shift is not None:
             self.bias = self.bias + shift

@@ -184,7 +184,7 @@ class SetWriter(Writer):
         references = torch.cat((centers, torch.full_like(centers, _SIDE)), -1)
         logits = widen(self.proposal_class_head(normed))
         if mask is not None:
-            padding = ~mask.tensor(1, items.shape[1]).squeeze(1)
+            padding = ~mask.tensor(1, items.shape[1], device=items.device).squeeze(1)
             logits = logits.masked_fill(padding[..., None], -100.0)
         references = references.expand(items.shape[0], -1, -1)
         change = widen(self.proposal_region_head(normed))

@@ -1,0 +1,239 @@
+"""A pretended CUDA device: tensors that report `cuda:0` and compute on the CPU.
+
+    with pretended_cuda() as device:
+        torch.ones(3, device="cuda") + torch.arange(3)  # raises MixedDevicesError
+
+A tensor is on the device if it was made or moved there, or computed from such tensors. As on a real
+one, an operator of tensors on both devices raises, except for CPU scalars in elementwise operators
+and CPU indices. `device.reads` lists what waits for the device (`item`, `tolist`, `nonzero`, copies
+to the CPU), `device.uploads` what is copied to it: pairs of an operator and a line of the package.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Self
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+ATEN = torch.ops.aten
+CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
+PACKAGE = str(Path(__file__).parents[2] / "regard")
+COPY, CONVERT = ATEN.copy_.default, ATEN._to_copy.default
+INDEX = ATEN.index.Tensor, ATEN.index_put_.default, ATEN.index_put.default
+WAITING = {
+    *(ATEN._local_scalar_dense.default, ATEN.nonzero.default, ATEN.masked_select.default),
+    *(ATEN.equal.default, ATEN.bincount.default, ATEN._unique2.default, ATEN.unique_dim.default),
+    *(ATEN.unique_consecutive.default, ATEN.unique_dim_consecutive.default),
+}
+"""Operators whose result is on the CPU, or of a size that the CPU must know."""
+
+
+class MixedDevicesError(RuntimeError):
+    """Error of an operator of tensors on two devices."""
+
+
+class OnDevice(Tensor):
+    """Tensor on the pretended device; `inner` holds its numbers."""
+
+    inner: Tensor
+    device = property(lambda self: CUDA)  # pyrefly: ignore[bad-override]
+    is_cuda = property(lambda self: True)  # pyrefly: ignore[bad-override]
+    is_cpu = property(lambda self: False)  # pyrefly: ignore[bad-override]
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, inner: Tensor) -> Self:
+        tensor = Tensor._make_wrapper_subclass(
+            cls,
+            inner.size(),
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
+            device="meta",  # for the code of torch in C++: autograd runs, and CPU code does not
+        )
+        tensor.inner = inner
+        return tensor
+
+    def __getitem__(self, index: Any) -> Tensor:
+        return super().__getitem__(index_on_device(index))
+
+    def __setitem__(self, index: Any, values: Any) -> None:
+        super().__setitem__(index_on_device(index), values)
+
+    def tolist(self) -> Any:
+        return self.cpu().tolist()
+
+    def numpy(self, **_: Any) -> Any:
+        raise TypeError("a tensor on cuda:0 cannot be converted to numpy")
+
+    def __repr__(self, **_: Any) -> str:
+        return f"OnDevice({self.inner})"
+
+    def __array__(self, *_: Any) -> Any:
+        return self.numpy()
+
+    def __reduce_ex__(self, _: Any) -> Any:
+        raise TypeError("a tensor on cuda:0 must be copied to the CPU before it is saved")
+
+    @classmethod
+    def __torch_dispatch__(cls, operator: Any, types: Any, args: Any = (), kwargs: Any = None):
+        raise AssertionError(f"{operator} runs outside of pretended_cuda")
+
+
+class Device(TorchDispatchMode):
+    """Mode that computes the operators of tensors on the pretended device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: list[tuple[str, str]] = []
+        self.uploads: list[tuple[str, str]] = []
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None):
+        kwargs = dict(kwargs or {})
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        own = [tensor for tensor in tensors if isinstance(tensor, OnDevice)]
+        target = kwargs.get("device")
+        is_own = bool(own) if target is None else target.type != "cpu"
+        if not own and not is_own:
+            return operator(*args, **kwargs)
+        if operator in (COPY, CONVERT):
+            is_own = is_own if operator is CONVERT else isinstance(args[0], OnDevice)
+            source = tensors[-1]
+            if is_own != isinstance(source, OnDevice):
+                self.record(self.uploads if is_own else self.reads, operator)
+        else:
+            self.check(operator, args, kwargs)
+        if operator in WAITING or (operator in INDEX and selects_by_mask(operator, args)):
+            self.record(self.reads, operator)
+        if target is not None:
+            kwargs["device"] = CPU
+        wrappers = {id(tensor.inner): tensor for tensor in own}
+        given = args, kwargs
+        args, kwargs = tree_map_only(OnDevice, lambda tensor: tensor.inner, given)
+        results = operator(*args, **kwargs)
+        if any(tensor.stride() != tensor.inner.stride() for tensor in own):  # such as transpose_
+            with torch._C._DisableTorchDispatch():
+                operator(*given[0], **given[1])
+        if not is_own:
+            return results
+        return tree_map_only(
+            Tensor,
+            lambda inner: wrappers[id(inner)] if id(inner) in wrappers else OnDevice(inner),
+            results,
+        )
+
+    def check(self, operator: Any, args: Any, kwargs: Any) -> None:
+        """Raise MixedDevicesError if a real device refuses an operator of these tensors."""
+        generator = kwargs.get("generator")
+        if generator is not None:
+            raise MixedDevicesError(f"{operator}: expected a generator of cuda, got one of the CPU")
+        is_elementwise = torch.Tag.pointwise in operator.tags
+        for number, arg in enumerate([*args, *kwargs.values()]):
+            for tensor in tree_leaves(arg):
+                if not isinstance(tensor, Tensor) or isinstance(tensor, OnDevice):
+                    continue
+                assert not tensor.is_meta, f"{operator}: tensor {number} has no numbers"
+                if operator in INDEX and number == 1:
+                    self.record(self.uploads, operator)
+                elif not (tensor.dim() == 0 and (is_elementwise or operator in INDEX)):
+                    shape = tuple(tensor.shape)
+                    raise MixedDevicesError(f"{operator}: tensor {number}, {shape}, is on the CPU")
+
+    @staticmethod
+    def record(places: list[tuple[str, str]], operator: Any) -> None:
+        frame = sys._getframe(2)
+        while frame is not None and not frame.f_code.co_filename.startswith(PACKAGE):
+            frame = frame.f_back
+        place = "outside"
+        if frame is not None:
+            place = f"{frame.f_code.co_filename.removeprefix(PACKAGE)[1:]}:{frame.f_lineno}"
+        places.append((str(operator), place))
+
+
+def index_on_device(index: Any) -> Any:
+    """Return an index with tensors on the device for lists and arrays, as torch makes them."""
+    if isinstance(index, tuple):
+        return tuple(map(index_on_device, index))
+    is_list = isinstance(index, list | range | np.ndarray)
+    return torch.tensor(index, device=CUDA) if is_list else index
+
+
+def selects_by_mask(operator: Any, args: Any) -> bool:
+    """Return True for x[mask] and x[mask] = values, which count the mask; not for one value."""
+    has_mask = any(index is not None and index.dtype == torch.bool for index in args[1])
+    return has_mask and (operator is ATEN.index.Tensor or args[2].numel() != 1)
+
+
+class Move(torch.autograd.Function):
+    """Copy between the devices, whose gradient is copied back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, target: torch.device) -> Tensor:
+        ctx.source = x.device
+        return CONVERT(x, device=target)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return CONVERT(grad, device=ctx.source), None
+
+
+@contextmanager
+def pretended_cuda() -> Iterator[Device]:
+    """Run with a pretended device `cuda`, on which operators compute eagerly."""
+    from regard.attention.kernels.selection import KERNELS  # noqa: PLC0415  # after tests.shapes
+
+    convert, autocast = Tensor.to, torch.autocast
+    is_enabled, dtype_of = torch.is_autocast_enabled, torch.get_autocast_dtype
+    depth = torch._C._len_torch_dispatch_stack
+
+    def to(self: Tensor, *args: Any, copy: bool = False, **kwargs: Any) -> Tensor:
+        if args and isinstance(args[0], Tensor):
+            device, dtype, memory_format = args[0].device, args[0].dtype, None
+        else:
+            device, dtype, _, memory_format = torch._C._nn._parse_to(*args, **kwargs)
+        options = {} if memory_format is None else {"memory_format": memory_format}
+        if device is not None and device.type != self.device.type:
+            self, copy = Move.apply(self, device), False
+        return convert(self, self.dtype if dtype is None else dtype, copy=copy, **options)
+
+    def make_from(make: Any) -> Any:
+        def made(data: Any, *, device: Any = None, **options: Any) -> Tensor:
+            return make(data, device=CPU, **options).to(device or torch.empty(0).device)
+
+        return made
+
+    def pretend(kind: str | None = None) -> tuple[str, ...]:
+        return () if kind is None else ("cpu",)
+
+    changes = [
+        (torch.Tensor, "to", to),
+        (torch.Tensor, "cpu", lambda self, **_: self.to("cpu")),
+        (torch, "tensor", make_from(torch.tensor)),
+        (torch, "as_tensor", make_from(torch.as_tensor)),
+        (torch, "autocast", lambda kind, *args, **kwargs: autocast("cpu", *args, **kwargs)),
+        (torch, "is_autocast_enabled", lambda kind=None: is_enabled(*pretend(kind))),
+        (torch, "get_autocast_dtype", lambda kind: dtype_of("cpu")),
+        (torch._C, "_len_torch_dispatch_stack", lambda: depth() - 1),  # eager but for this mode
+        (torch.cuda, "_lazy_init", lambda: None),
+        (torch.cuda, "is_bf16_supported", lambda **_: True),
+        (torch.cuda, "default_generators", (torch.Generator(),)),
+        (
+            KERNELS["flex"],
+            "unsupported_reason",
+            lambda _: "it is compiled, which a wrapper cannot be",
+        ),
+    ]
+    before = torch.__future__.get_swap_module_params_on_conversion()
+    with ExitStack() as stack:
+        stack.callback(torch.__future__.set_swap_module_params_on_conversion, before)
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        for owner, name, value in changes:
+            stack.enter_context(patch.object(owner, name, value))
+        yield stack.enter_context(Device())

@@ -33,6 +33,8 @@ WAITING = {
     *(ATEN.unique_consecutive.default, ATEN.unique_dim_consecutive.default),
 }
 """Operators whose result is on the CPU, or of a size that the CPU must know."""
+PACKING = ATEN._pack_padded_sequence.default, ATEN._pad_packed_sequence.default
+"""Operators of packed sequences, whose lengths and sizes are integers on the CPU."""
 
 
 class MixedDevicesError(RuntimeError):
@@ -118,16 +120,19 @@ class Device(TorchDispatchMode):
         given = args, kwargs
         args, kwargs = tree_map_only(OnDevice, lambda tensor: tensor.inner, given)
         results = operator(*args, **kwargs)
-        if any(tensor.stride() != tensor.inner.stride() for tensor in own):  # such as transpose_
-            with torch._C._DisableTorchDispatch():
+        if any(tensor.stride() != tensor.inner.stride() for tensor in own):
+            with torch._C._DisableTorchDispatch():  # transpose_ changes the wrapper, too
                 operator(*given[0], **given[1])
         if not is_own:
             return results
-        return tree_map_only(
-            Tensor,
-            lambda inner: wrappers[id(inner)] if id(inner) in wrappers else OnDevice(inner),
-            results,
-        )
+
+        def wrap(inner: Tensor) -> Tensor:
+            if operator in PACKING and is_sizes(inner):
+                return inner
+            given = wrappers.get(id(inner))  # of an operator in place
+            return OnDevice(inner) if given is None else given
+
+        return tree_map_only(Tensor, wrap, results)
 
     def check(self, operator: Any, args: Any, kwargs: Any) -> None:
         """Raise MixedDevicesError if a real device refuses an operator of these tensors."""
@@ -138,6 +143,8 @@ class Device(TorchDispatchMode):
         for number, arg in enumerate([*args, *kwargs.values()]):
             for tensor in tree_leaves(arg):
                 if not isinstance(tensor, Tensor) or isinstance(tensor, OnDevice):
+                    continue
+                if operator in PACKING and is_sizes(tensor):
                     continue
                 assert not tensor.is_meta, f"{operator}: tensor {number} has no numbers"
                 if operator in INDEX and number == 1:
@@ -155,6 +162,11 @@ class Device(TorchDispatchMode):
         if frame is not None:
             place = f"{frame.f_code.co_filename.removeprefix(PACKAGE)[1:]}:{frame.f_lineno}"
         places.append((str(operator), place))
+
+
+def is_sizes(tensor: Tensor) -> bool:
+    """Return True for the lengths, or sizes of batches, of packed sequences."""
+    return tensor.dtype == torch.int64 and tensor.dim() == 1
 
 
 def index_on_device(index: Any) -> Any:
@@ -221,6 +233,7 @@ def pretended_cuda() -> Iterator[Device]:
         (torch, "is_autocast_enabled", lambda kind=None: is_enabled(*pretend(kind))),
         (torch, "get_autocast_dtype", lambda kind: dtype_of("cpu")),
         (torch._C, "_len_torch_dispatch_stack", lambda: depth() - 1),  # eager but for this mode
+        (torch.backends.cudnn, "is_acceptable", lambda _: False),
         (torch.cuda, "_lazy_init", lambda: None),
         (torch.cuda, "is_bf16_supported", lambda **_: True),
         (torch.cuda, "default_generators", (torch.Generator(),)),

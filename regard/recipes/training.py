@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from regard.errors import UserError
+from regard.errors import UserError, is_out_of_memory
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.run import ARTIFACTS, Run, data_paths, training_fingerprint
 from regard.recipes.base.trained import TrainedRun
@@ -32,7 +32,7 @@ from regard.system.verbosity import set_verbosity
 from regard.training.checkpoint import list_checkpoints, remove_checkpoints
 from regard.training.distribution import World, join_process_group
 from regard.training.loop import Result, fit
-from regard.training.precision import resolve_precision
+from regard.training.precision import emulates_bfloat16, resolve_precision
 
 
 class RunResult(NamedTuple):
@@ -206,18 +206,35 @@ def _fit(opened: RunFolder, world: World, notify: Callable[[str], None]) -> Resu
     size = f"model with {sum(map(torch.numel, model.parameters())):,} parameters"
     notify("; ".join(filter(None, (size, recipe.describe()))))
     notify(f"precision {training.precision}")
-    return fit(
-        model,
-        batches,
-        config=training,
-        folder=folder,
-        seed=run.seed,
-        validate=recipe.measure,
-        metric=recipe.metric,
-        maximize=recipe.higher_is_better,
-        fingerprint=training_fingerprint(run),
-        unit=recipe.unit,
-    )
+    if training.precision == "bfloat16" and emulates_bfloat16(world.device):
+        notify(
+            f"{world.device} has no bfloat16 instructions and emulates them, which usually takes "
+            f"longer than --train.precision float32"
+        )
+    try:
+        return fit(
+            model,
+            batches,
+            config=training,
+            folder=folder,
+            seed=run.seed,
+            validate=recipe.measure,
+            metric=recipe.metric,
+            maximize=recipe.higher_is_better,
+            fingerprint=training_fingerprint(run),
+            unit=recipe.unit,
+        )
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        by_count, steps = "train.batch_tokens" in recipe.entry.unused, list_checkpoints(folder)
+        option = "--batch" if by_count else "--train.batch-tokens"
+        raise UserError(
+            f"not enough memory on {world.device}: {error or 'an allocation failed'}. A smaller "
+            f"{option} in another run folder takes less, with a larger --train.accumulate in "
+            f"steps of the same size. "
+            f"{f'The last checkpoint is {steps[-1]}' if steps else 'There is no checkpoint yet'}"
+        ) from error
 
 
 def _make_report(

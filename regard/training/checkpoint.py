@@ -43,6 +43,8 @@ class State:
     """Settings that determine the weights; compared with those of the current run."""
     log_bytes: int
     """Length of log.jsonl in bytes."""
+    device: str = ""
+    """Type of the device that computed it; empty in checkpoints of older versions."""
 
 
 @dataclass(frozen=True)

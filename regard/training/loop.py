@@ -171,6 +171,7 @@ class _Run:
         self.store = CheckpointStore(folder, keep=config.keep)
         self.plan = lru_cache(maxsize=1)(self.batches.plan)
         saved = self.world.run_on_main(self.store.open)
+        self.device_before = saved[1].device if saved else ""
         self.progress, log_bytes = self.resume(*saved) if saved else (Progress(), 0)
         self.saved = (self.progress.step, self.progress.seconds)
         self.start_time = time.monotonic() - self.progress.seconds
@@ -187,6 +188,11 @@ class _Run:
         progress, config = self.progress, self.config
         if progress.step:
             self.log.note(f"Resuming after step {progress.step}, in epoch {progress.epoch + 1}.")
+        if self.device_before not in ("", self.world.device.type):
+            self.log.note(
+                f"The run was on {self.device_before} so far; on {self.world.device.type} rounding "
+                f"and random numbers differ, so its weights will not be the same bit for bit."
+            )
         while True:
             if progress.is_validation_due(config):
                 self.validate()
@@ -338,7 +344,12 @@ class _Run:
         self.check_finite(whole["model"])
         if self.world.is_main:
             size = self.log.size()
-            state = State(progress=self.progress, settings=self.settings, log_bytes=size)
+            state = State(
+                progress=self.progress,
+                settings=self.settings,
+                log_bytes=size,
+                device=self.world.device.type,
+            )
             self.store.save(state, whole, ties=self.ties)
         self.saved = (self.progress.step, self.progress.seconds)
 

@@ -46,6 +46,11 @@ def has_native_bfloat16(device: torch.device) -> bool:
     return any(torch.cpu.get_capabilities().get(name, False) for name in names)
 
 
+def emulates_bfloat16(device: torch.device) -> bool:
+    """Return True for a CPU or CUDA device without bfloat16 instructions; others are not known."""
+    return device.type in ("cpu", "cuda") and not has_native_bfloat16(device)
+
+
 def _time_product(precision: str) -> float:
     """Return the seconds of a product of ones, forward and backward."""
     shapes = (_ROWS, _IN), (_OUT, _IN), (_OUT,)

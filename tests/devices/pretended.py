@@ -160,7 +160,7 @@ class Device(TorchDispatchMode):
             frame = frame.f_back
         place = "outside"
         if frame is not None:
-            place = f"{frame.f_code.co_filename.removeprefix(PACKAGE)[1:]}:{frame.f_lineno}"
+            place = f"{frame.f_code.co_filename.removeprefix(PACKAGE)[1:]}:{frame.f_code.co_name}"
         places.append((str(operator), place))
 
 

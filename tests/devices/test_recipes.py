@@ -1,24 +1,60 @@
 """Every recipe trains, resumes, evaluates, answers and is looked at on a device, as on the CPU."""
 
 import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+import torch
 
 from regard.cli.main import main
 from regard.recipes.load import load
 from regard.recipes.registry import RECIPES
-from tests.devices.pretended import pretended_cuda
+from regard.training import loop
+from tests.devices.pretended import Device, pretended_cuda
 from tests.recipes.tiny import quick_options
 
 DETECTORS = ("boxes", "points", "events")
+TOKENS = ("models/writers/tokens.py:loss", "models/writers/tokens.py:count")
+TAGS = ("models/writers/tags.py:loss", "models/writers/tags.py:count")
+SETS = (
+    *("models/writers/matching.py:class_wise_nms", "models/writers/sets.py:proposal_loss"),
+    *("models/writers/sets.py:count", *["models/writers/matching.py:hungarian_matching"] * 3),
+)
+READS_OF_A_STEP = {
+    **dict.fromkeys(("dates", "translate", "language", "caption", "draw"), TOKENS),
+    **dict.fromkeys(DETECTORS, SETS),
+    "tags": TAGS,
+}
+"""Where the loss of a batch waits for the device; losses are read once after it."""
 
 
-def options_on_cuda(recipe: str) -> list[str]:
+def training(recipe: str, run: Path, *, device: str = "cuda", steps: int = 1) -> list[str]:
+    """Return the words of a command that trains a quick run."""
     words = quick_options(recipe)
-    words[words.index("--train.device") + 1] = "cuda"
-    return [*words, "--train.precision", "float32", "--train.keep-finished", "checkpoints"]
+    words[words.index("--train.device") + 1] = device
+    words[words.index("--train.steps") + 1] = str(steps)
+    words += ["--train.precision", "float32", "--train.keep-finished", "checkpoints"]
+    return ["train", recipe, "--run", str(run), *words]
+
+
+@contextmanager
+def count_reads(device: Device) -> Iterator[list[Counter[str]]]:
+    """Give the number of reads from the device by place, for the gradient of each step."""
+    counts, compute = [], loop.add_gradients
+
+    def counted(*args: Any, **options: Any) -> Any:
+        before = len(device.reads)
+        result = compute(*args, **options)
+        counts.append(Counter(place for _, place in device.reads[before:]))
+        return result
+
+    with patch.object(loop, "add_gradients", counted):
+        yield counts
 
 
 def same(one: Any, other: Any) -> None:
@@ -38,14 +74,15 @@ def same(one: Any, other: Any) -> None:
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_does_all_on_a_device(tmp_path: Path, recipe: str) -> None:
-    words = ["train", recipe, "--run", str(tmp_path), *options_on_cuda(recipe)]
-    with pretended_cuda():
-        assert main(words) == 0
-        words[words.index("--train.steps") + 1] = "2"
-        assert main(words) == 0
+    with pretended_cuda() as device:
+        with count_reads(device) as counts:
+            assert main(training(recipe, tmp_path)) == 0
+        assert main(training(recipe, tmp_path, steps=2)) == 0
         run = load(tmp_path, device="cuda", notify=print)
         given = [run.test_input(0)]
         answers, scores = run.answer(given), run.evaluate()
+        expected = (*READS_OF_A_STEP.get(recipe, ()), "training/step.py:add_gradients")
+        assert counts[-1] == Counter(expected)
         if recipe != "rebuild":  # it has no attention
             changes = {"threshold": 0.0} if recipe in DETECTORS else {}
             has_probability = recipe != "tracks"
@@ -54,3 +91,51 @@ def test_a_recipe_does_all_on_a_device(tmp_path: Path, recipe: str) -> None:
     run = load(tmp_path, notify=print, engine="torch" if run.recipe.decodes else "auto")
     same(answers, run.answer(given))
     same(scores, run.evaluate())
+
+
+def test_a_run_goes_on_and_starts_another_on_another_device(tmp_path: Path, capsys: Any) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert main(training("tags", first, device="cpu")) == 0
+    with pretended_cuda():
+        assert main(training("tags", first, steps=2)) == 0
+        assert "The run was on cpu so far; on cuda rounding" in capsys.readouterr().err
+        assert main([*training("tags", second), "--init", str(first)]) == 0
+    assert main(training("tags", first, device="cpu", steps=3)) == 0
+    assert "The run was on cuda so far; on cpu rounding" in capsys.readouterr().err
+    assert main(training("tags", first, device="cpu", steps=4)) == 0
+    assert "so far" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("recipe", "option"), [("tags", "--train.batch-tokens"), ("images", "--batch")]
+)
+def test_a_step_without_memory_is_one_line_and_the_checkpoint_stays(
+    tmp_path: Path, capsys: Any, recipe: str, option: str
+) -> None:
+    assert main(training(recipe, tmp_path, device="cpu")) == 0
+    before = {path: path.read_bytes() for path in tmp_path.glob("checkpoints/*/*")}
+    error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+    capsys.readouterr()
+    with patch("regard.training.loop.add_gradients", side_effect=error):
+        assert main([*training(recipe, tmp_path, device="cpu", steps=2), "-q"]) == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    for part in (
+        "not enough memory on cpu: CUDA out",
+        option,
+        "--train.accumulate",
+        "step-00000001",
+    ):
+        assert part in message
+    assert {path: path.read_bytes() for path in tmp_path.glob("checkpoints/*/*")} == before
+    assert main(training(recipe, tmp_path, device="cpu", steps=2)) == 0
+
+
+def test_emulated_half_precision_is_reported(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = training("tags", tmp_path, device="cpu")
+    words[words.index("--train.precision") + 1] = "bfloat16"
+    monkeypatch.setattr("regard.training.precision.has_native_bfloat16", lambda _: False)
+    assert main(words) == 0
+    assert "cpu has no bfloat16 instructions and emulates them" in capsys.readouterr().err

@@ -15,68 +15,70 @@ _VERDICT_COLORS = {"holds": "#1a7f5a", "refuted": "#c0392b"}
 
 
 def plot_claim(name: str, claim: Claim, results: Results, outcome: Outcome, path: Path) -> None:
-    """Plot the curves `NAME at X`, or the numbers of each seed, and the hypotheses; an existing
-    file is replaced.
-    """
+    """Plot the measures of all arms and seeds, and the hypotheses; an existing file is replaced."""
     panels = _panels(results)
+    ratios = [2.6 if _is_curve(points) else 2.0 for points in panels]
+    ratios.append(0.5 * len(outcome.hypotheses) + 0.4)
     with open_figure(path, overwrite=True) as figure:
         figure.set_layout_engine("constrained")
-        height = 2.6 * len(panels) + 0.5 * len(outcome.hypotheses) + 0.9
-        figure.set_size_inches(7.1, height)
-        ratios = [2.6] * len(panels) + [0.5 * len(outcome.hypotheses) + 0.4]
-        *tops, bottom = figure.subplots(len(panels) + 1, 1, height_ratios=ratios, squeeze=False)[
-            :, 0
-        ]
+        figure.set_size_inches(7.1, sum(ratios) + 0.5)
+        *tops, bottom = figure.subplots(len(ratios), height_ratios=ratios)
         verdict = "" if outcome.verdict == "none" else f": {outcome.verdict}"
         figure.suptitle(f"{CLAIMS[name]}{verdict}", fontsize=10, x=0.01, ha="left", color=INK)
-        for axes, (title, points) in zip(tops, panels.items(), strict=True):
-            _draw_panel(axes, title, points, claim, results)
+        for axes, points in zip(tops, panels, strict=True):
+            _draw_panel(axes, points, claim, results)
+        if len(claim.arms) > 1:
+            place = {"loc": "upper left", "bbox_to_anchor": (1, 1)}  # beside the curves
+            tops[0].legend(fontsize=8, frameon=False, **place)
         _draw_hypotheses(bottom, claim, outcome)
 
 
-def _panels(results: Results) -> dict[str, list[tuple[float, str]]]:
-    """Return the measures of each panel: of a curve (x, name), or all that are of no curve."""
-    measures = next(iter(next(iter(results.values())).values()))
-    panels: dict[str, list[tuple[float, str]]] = {}
-    for measure in measures:
+def _panels(results: Results) -> list[dict[str, float]]:
+    """Return measures and their X of each panel: of one curve, or without curves all measures."""
+    panels: dict[str, dict[str, float]] = {}
+    for measure in next(iter(next(iter(results.values())).values())):
         title, _, x = measure.rpartition(" at ")
-        try:
-            panels.setdefault(title, []).append((float(x), measure))
-        except ValueError:
-            panels.setdefault("", []).append((math.nan, measure))
-    return {title: points for title, points in panels.items() if title or len(panels) == 1}
+        panels.setdefault(title, {})[measure] = float(x) if title else math.nan
+    return [points for title, points in panels.items() if title or len(panels) == 1]
 
 
-def _draw_panel(
-    axes: Axes, title: str, points: list[tuple[float, str]], claim: Claim, results: Results
-) -> None:
+def _is_curve(points: dict[str, float]) -> bool:
+    return len(points) > 2 and math.isfinite(sum(points.values()))
+
+
+def _draw_panel(axes: Axes, points: dict[str, float], claim: Claim, results: Results) -> None:
+    places, lowest = list(points.values()), 0.0
     for number, arm in enumerate(claim.arms):
-        color, xs, means = _COLORS[number % len(_COLORS)], [], []
-        for index, (x, measure) in enumerate(points):
+        color, style = _COLORS[number % len(_COLORS)], _LINES[number % len(_LINES)]
+        if not _is_curve(points):  # the arms of a measure beside each other
+            style, shift = "_", 0.6 * ((number + 0.5) / len(claim.arms) - 0.5)
+            places = [index + shift for index in range(len(points))]
+        means = []
+        for x, measure in zip(places, points, strict=True):
             values = [numbers[measure] for numbers in results[arm].values()]
-            at = x if title else index + 0.6 * ((number + 0.5) / len(claim.arms) - 0.5)
-            axes.plot([at] * len(values), values, "o", color=color, markersize=2.5, alpha=0.5)
+            axes.plot([x] * len(values), values, "o", color=color, markersize=2.5, alpha=0.5)
             low, high = interval(values)
             if high - low < math.inf:
-                axes.plot([at, at], [low, high], color=color, linewidth=1)
-            xs.append(at)
+                axes.plot([x, x], [low, high], color=color, linewidth=1)
             means.append(sum(values) / len(values))
-        style = _LINES[number % len(_LINES)] if title else "_"
-        axes.plot(xs, means, style, color=color, markersize=12, linewidth=1.4, label=arm)
+            lowest = min(lowest, *values)
+        axes.plot(places, means, style, color=color, markersize=12, linewidth=1.4, label=arm)
     axes.grid(color=GRID, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8, color=PALE)
-    if title:
-        axes.set_xlabel(claim.x_name, fontsize=8)
-        axes.set_ylabel(title, fontsize=8)
-        if points[-1][0] > 20 * points[0][0] > 0:
-            axes.set_xscale("log")
-            axes.minorticks_off()
-        axes.set_xticks([x for x, _ in points], [f"{x:g}" for x, _ in points])
-    else:
-        axes.set_xticks(range(len(points)), [measure for _, measure in points])
-    if len(claim.arms) > 1:
-        axes.legend(fontsize=8, frameon=False)
+    if lowest < -10:  # logarithms of numbers near 0, beside which other curves would be flat
+        axes.set_yscale("asinh", linear_width=1)
+        marks = [mark for mark in (0, -1, -2, -5, -10, -20, -50, -100) if mark > lowest]
+        axes.set_yticks(marks, map(str, marks))
+        axes.minorticks_off()
+    title = next(iter(points)).rpartition(" at ")[0]
+    labels = [f"{x:g}" for x in points.values()] if title else list(points)
+    axes.set_ylabel(title, fontsize=8)
+    axes.set_xlabel(claim.x_name if title else "", fontsize=8)
+    if _is_curve(points) and places[-1] > 20 * places[0] > 0:
+        axes.set_xscale("log")
+        axes.minorticks_off()
+    axes.set_xticks(places if _is_curve(points) else range(len(points)), labels)
 
 
 def _draw_hypotheses(axes: Axes, claim: Claim, outcome: Outcome) -> None:

@@ -17,7 +17,6 @@ from regard.settings.ranges import Range
 from regard.settings.tree import collect_groups
 from regard.system.lock import lock_folder
 from regard.system.progress import show_progress
-from regard.system.verbosity import print_notice
 
 USAGE = "regard lab [NAME ...] [options]"
 ABOUT = (
@@ -77,7 +76,6 @@ def run(argv: list[str]) -> int:
                 out=options.out,
                 force=options.force,
                 pool=pool,
-                notify=print_notice,
             )
             print(json.dumps(record) if options.json else f"{text}\n{options.out / name}.md\n")
             sys.stdout.flush()

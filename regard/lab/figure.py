@@ -28,8 +28,7 @@ def plot_claim(name: str, claim: Claim, results: Results, outcome: Outcome, path
         for axes, points in zip(tops, panels, strict=True):
             _draw_panel(axes, points, claim, results)
         if len(claim.arms) > 1:
-            place = {"loc": "upper left", "bbox_to_anchor": (1, 1)}  # beside the curves
-            tops[0].legend(fontsize=8, frameon=False, **place)
+            tops[0].legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
         _draw_hypotheses(bottom, claim, outcome)
 
 
@@ -97,8 +96,7 @@ def _draw_hypotheses(axes: Axes, claim: Claim, outcome: Outcome) -> None:
         if math.isfinite(part.low):
             axes.plot([part.low / scale, part.high / scale], [row, row], color=color, linewidth=3)
         circles = [value / scale for value in part.values]
-        style = {"markersize": 3.5, "fillstyle": "none", "color": color}
-        axes.plot(circles, [row] * len(circles), "o", **style)
+        axes.plot(circles, [row] * len(circles), "o", markersize=3.5, fillstyle="none", color=color)
         for limit in limits:
             axes.plot(limit / scale, row, "|", color=INK, markersize=13, markeredgewidth=1.4)
         axes.text(1.04, row, part.verdict, fontsize=8, va="center", color=color)

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from regard.lab.protocol import Claim, Outcome, Part, Results, interval
+from regard.lab.protocol import Claim, Outcome, Part, Results, interval, load_module
 from regard.lab.registry import CLAIMS, module_of
 
 MEANING = {
@@ -24,44 +24,37 @@ def format_page(
     name: str, claim: Claim, results: Results, outcome: Outcome, record: dict[str, Any]
 ) -> str:
     """Return the page of a claim."""
-    module = f"../../{module_of(name).replace('.', '/')}.py"
+    key, quote = claim.entry
     seeds = ", ".join(map(str, record["seeds"]))
     options = "" if seeds == "0, 1, 2, 3, 4" else f" --seeds {seeds.replace(',', '')}"
     options += " --quick" if record["quick"] else ""
-    lines = [
+    module = load_module(name)
+    experiment = " ".join(str(module.__doc__).split())
+    measures = " ".join(str(module.run.__doc__).split()).removeprefix("Return ")
+    paragraphs = [
         f"# {name}: {outcome.verdict}",
-        "",
-        f"**Claim.** {CLAIMS[name]}. Lectures, [{claim.key}](../lectures.md#{claim.key}): "
-        f"*{claim.quote}*",
-        "",
-        f"**Experiment.** {claim.experiment} Seeds {seeds}. Code: [{name}]({module}).",
-        "",
+        f"**Claim.** {CLAIMS[name]}. Lectures, [{key}](../lectures.md#{key}): *{quote}*",
+        f"**Experiment.** {experiment} Numbers: {measures} Seeds {seeds}. "
+        f"Code: [{name}](../../{module_of(name).replace('.', '/')}.py).",
         f"    regard lab {name}{options}",
-        "",
-        f"**Verdict: {outcome.verdict}**, {MEANING[outcome.verdict]}.",
-        *([claim.remark] if claim.remark else []),
-        "",
+        f"**Verdict: {outcome.verdict}**, {MEANING[outcome.verdict]}.\n{claim.remark}".rstrip(),
         f"![{CLAIMS[name]}]({name}.svg)",
-        "",
-        *_markdown(["hypothesis", "result", "verdict"], _rows(outcome.hypotheses)),
-        "",
+        _markdown(["hypothesis", "result", "verdict"], _rows(outcome.hypotheses)),
     ]
     if outcome.controls:
-        lines += [*_markdown(["control", "result", "verdict"], _rows(outcome.controls)), ""]
-    header, *rows = _means(claim, results)
-    lines += [*_markdown(header, rows), ""]
+        paragraphs.append(_markdown(["control", "result", "verdict"], _rows(outcome.controls)))
+    paragraphs.append(_markdown(["mean over the seeds", *claim.arms], _means(claim, results)))
     if any(record["rates"].values()):
         rates = ", ".join(f"{arm} {rate:g}" for arm, rate in record["rates"].items())
-        lines += [f"Learning rates, chosen on another seed: {rates}.", ""]
-    lines += [
-        f"**Sabotage.** {claim.sabotage} A test checks that the verdict changes.",
-        "",
+        paragraphs.append(f"Learning rates, chosen on another seed: {rates}.")
+    defects = "; ".join(f"{arm}: {defect}" for arm, defect in claim.sabotage.items())
+    paragraphs += [
+        f"**Sabotage.** {defects}. A test checks that the verdict changes.",
         f"{record['date']}, {record['processor']}, torch {record['torch']}, "
         f"{record['seconds']:.0f} s. Differences have the 95 % interval of their mean over the "
         "seeds; bounds the smallest and the largest value.",
-        "",
     ]
-    return "\n".join(lines)
+    return "\n\n".join(paragraphs) + "\n"
 
 
 def _rows(parts: list[Part]) -> list[list[str]]:
@@ -75,8 +68,8 @@ def _rows(parts: list[Part]) -> list[list[str]]:
 
 
 def _means(claim: Claim, results: Results) -> list[list[str]]:
-    """Return a table of the mean and the half width of the 95 % interval of each measure."""
-    rows = [["mean over the seeds", *claim.arms]]
+    """Return the mean and the half width of the 95 % interval of each measure and arm."""
+    rows = []
     for measure in next(iter(next(iter(results.values())).values())):
         cells = []
         for arm in claim.arms:
@@ -89,9 +82,9 @@ def _means(claim: Claim, results: Results) -> list[list[str]]:
     return rows
 
 
-def _markdown(header: list[str], rows: list[list[str]]) -> list[str]:
-    """Return the lines of a table whose columns are aligned as text, too."""
+def _markdown(header: list[str], rows: list[list[str]]) -> str:
+    """Return a table whose columns are aligned as text, too."""
     lines = [header, *rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     lines.insert(1, ["-" * width for width in widths])
-    return [f"| {' | '.join(map(str.ljust, cells, widths))} |" for cells in lines]
+    return "\n".join(f"| {' | '.join(map(str.ljust, cells, widths))} |" for cells in lines)

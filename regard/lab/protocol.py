@@ -1,35 +1,34 @@
 """Protocol of the lab: what a claim is, how its trials are run, and what the numbers decide.
 
-A claim has trials: its experiment with one arm (a variant of the model), one seed and one learning
-rate. Trials of one seed are pairs: all arms get the same data, and shared parts the same first
-weights. The learning rate of each arm is the best of the claim's rates on a seed of its own.
+A claim is a module with CLAIM and `run`, which returns the numbers of a trial: with the same names
+for all arms, those of a curve `NAME at X`. Its docstring and that of `run` are on the page.
+
+A trial is the experiment with one arm (a variant of the model), one seed and one learning rate.
+Trials of one seed are pairs: all arms get the same data, and shared parts the same first weights.
+The learning rate of each arm is the best of the claim's rates on a seed of its own.
 
     differences   d_s = measure(more, s) - measure(less, s) of each seed s; with their mean and the
                   95 % interval of the mean (Student's t): above the margin it holds, below it is
                   refuted, and else undecided
-    bounds        measure(arm, s) within a bound for every seed s; one seed outside is a
-                  counterexample
+    bounds        measure(arm, s) within a bound for every seed s; one outside is a counterexample
     controls      what must come out, or must not, for the experiment to be able to decide
 
 The claim is invalid if a control fails, refuted if one of its hypotheses is, and holds if all do.
-Margins and bounds are part of the claim's file.
-
 Source of the interval: Student 1908, "The probable error of a mean", for differences of pairs.
 """
 
-import hashlib
 import importlib
 import math
 import signal
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import active_children, get_context
-from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -58,13 +57,10 @@ class Trial:
     sabotage: bool = False
     """Break the mechanism of the claim, as `Claim.sabotage` says."""
     quick: bool = False
-
-    def steps(self, number: int) -> int:
-        """Return a number of steps, or a tenth of it in a quick trial."""
-        return max(number // 10, 2) if self.quick else number
+    """Train a tenth of the steps."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Difference:
     """Hypothesis: a measure is larger with one arm than with another, by more than a margin."""
 
@@ -76,23 +72,24 @@ class Difference:
     def __str__(self) -> str:
         return f"{self.measure}: {self.more} - {self.less} > {self.margin:g}"
 
-    def values(self, numbers: "Results") -> list[float]:
+    def evaluate(self, numbers: "Results") -> "Part":
         more, less = numbers[self.more], numbers[self.less]
-        return [more[seed][self.measure] - less[seed][self.measure] for seed in more]
-
-    def verdict(self, numbers: "Results") -> Verdict:
-        low, high = interval(self.values(numbers))
+        values = [more[seed][self.measure] - less[seed][self.measure] for seed in more]
+        low, high = interval(values)
+        verdict: Verdict = "undecided"
         if low > self.margin:
-            return "holds"
-        return "refuted" if high < self.margin else "undecided"
+            verdict = "holds"
+        elif high < self.margin:
+            verdict = "refuted"
+        return Part(str(self), values, low, high, verdict)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Bound:
     """Hypothesis, or control: a measure of an arm is within bounds, for every seed."""
 
     measure: str
-    arm: str = "all"
+    arm: str
     at_least: float = -math.inf
     at_most: float = math.inf
 
@@ -101,45 +98,32 @@ class Bound:
         high = f" <= {self.at_most:g}" if self.at_most < math.inf else ""
         return f"{low}{self.measure} ({self.arm}){high}"
 
-    def values(self, numbers: "Results") -> list[float]:
-        return [measures[self.measure] for measures in numbers[self.arm].values()]
-
-    def verdict(self, numbers: "Results") -> Verdict:
-        inside = [self.at_least <= value <= self.at_most for value in self.values(numbers)]
-        return "holds" if all(inside) else "refuted"
+    def evaluate(self, numbers: "Results") -> "Part":
+        values = [measures[self.measure] for measures in numbers[self.arm].values()]
+        is_inside = all(self.at_least <= value <= self.at_most for value in values)
+        verdict: Verdict = "holds" if is_inside else "refuted"
+        return Part(str(self), values, min(values), max(values), verdict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
     """Claim of the lectures with its experiment."""
 
-    key: str
-    """Key of the claim in docs/lectures.md, such as B.10."""
-    quote: str
-    """Words of that entry."""
-    experiment: str
-    """Models, data, training and measures of the experiment."""
-    sabotage: str
-    """Defect of a trial with `sabotage`, which must change the verdict."""
-    sabotaged: Sequence[str] = ()
-    """The arms that it changes; empty for all."""
-    run: Callable[[Trial], Numbers]
-    """The experiment. Its numbers have the same names for all arms; of a curve `NAME at X`."""
+    entry: tuple[str, str]
+    """Key of the claim in docs/lectures.md, such as B.10, and words of that entry."""
+    arms: Sequence[str]
+    sabotage: Mapping[str, str]
+    """Defects of arms, or of "all", in trials with `sabotage`, which must change the verdict."""
     hypotheses: Sequence[Difference | Bound]
     controls: Sequence[Bound] = ()
-    arms: Sequence[str] = ("all",)
     rates: Sequence[float] = ()
     """Learning rates to choose from; empty for experiments without training."""
-    tuned_by: str = ""
+    tuned_by: str = "accuracy"
     """The measure that is largest with the best learning rate."""
     x_name: str = ""
     """Name of the axis of the curve's X."""
     remark: str = ""
     """Interpretation of the result, and its limits."""
-
-    def __post_init__(self) -> None:
-        if bool(self.rates) != bool(self.tuned_by):
-            raise ValueError("rates and tuned_by must be given together")
 
 
 Results = Mapping[str, Mapping[int, Numbers]]
@@ -147,10 +131,7 @@ Results = Mapping[str, Mapping[int, Numbers]]
 
 
 class Part(NamedTuple):
-    """Outcome of one hypothesis or control.
-
-    low, high: 95 % interval of the mean of a difference; smallest and largest value of a bound.
-    """
+    """Outcome of a hypothesis or control; low, high: interval, or smallest and largest value."""
 
     text: str
     values: list[float]
@@ -167,16 +148,13 @@ class Outcome(NamedTuple):
     controls: list[Part]
 
 
-def load_claim(name: str) -> Claim:
-    """Return a claim by its name. Raises: UserError with the nearest names for an unknown one."""
-    return importlib.import_module(module_of(name)).CLAIM
+def load_module(name: str) -> ModuleType:
+    """Return the module of a claim. Raises: UserError with the nearest names for an unknown one."""
+    return importlib.import_module(module_of(name))
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % interval of the mean: m -+ t s / sqrt(n), t of n - 1 degrees of freedom.
-
-    The line of all numbers for fewer than two values.
-    """
+    """Return the 95 % interval of the mean, m -+ t s / sqrt(n); infinite for one value."""
     count = len(values)
     if count < 2:
         return -math.inf, math.inf
@@ -188,8 +166,8 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 def decide(claim: Claim, numbers: Results, *, quick: bool = False) -> Outcome:
     """Return what the numbers of all arms and seeds decide; one seed decides nothing."""
-    hypotheses = [_part(one, numbers) for one in claim.hypotheses]
-    controls = [_part(one, numbers) for one in claim.controls]
+    hypotheses = [one.evaluate(numbers) for one in claim.hypotheses]
+    controls = [one.evaluate(numbers) for one in claim.controls]
     verdicts = {part.verdict for part in hypotheses}
     if quick or len(next(iter(numbers.values()))) < 2:
         hypotheses = [part._replace(verdict="none") for part in hypotheses]
@@ -204,14 +182,6 @@ def decide(claim: Claim, numbers: Results, *, quick: bool = False) -> Outcome:
     return Outcome(verdict, hypotheses, controls)
 
 
-def _part(hypothesis: Difference | Bound, numbers: Results) -> Part:
-    values = hypothesis.values(numbers)
-    low, high = min(values), max(values)
-    if isinstance(hypothesis, Difference):
-        low, high = interval(values)
-    return Part(str(hypothesis), values, low, high, hypothesis.verdict(numbers))
-
-
 def run_trial(name: str, trial: Trial) -> Numbers:
     """Run a trial with one CPU thread, so that its numbers do not depend on their number."""
     threads = torch.get_num_threads()
@@ -219,7 +189,7 @@ def run_trial(name: str, trial: Trial) -> Numbers:
     try:
         with torch.random.fork_rng(devices=[]), set_verbosity("quiet"):
             torch.manual_seed(trial.seed)
-            return {key: float(value) for key, value in load_claim(name).run(trial).items()}
+            return {key: float(value) for key, value in load_module(name).run(trial).items()}
     finally:
         torch.set_num_threads(threads)
 
@@ -228,8 +198,7 @@ def run_trial(name: str, trial: Trial) -> Numbers:
 def workers(count: int) -> Iterator[ProcessPoolExecutor]:
     """Processes that run trials side by side; an error or Ctrl-C ends them at once."""
     with TemporaryDirectory(prefix="regard-lab-") as folder:
-        context = get_context("spawn")
-        pool = ProcessPoolExecutor(count, context, initializer=_start_worker, initargs=(folder,))
+        pool = ProcessPoolExecutor(count, get_context("spawn"), _start_worker, (folder,))
         try:
             yield pool
         except BaseException:
@@ -275,13 +244,6 @@ def choose_rates(
         scores[trial.arm][trial.rate] = numbers[claim.tuned_by]
     # Of equal scores the first rate, whatever the order in which trials finish.
     return {arm: max(rates, key=scores[arm].__getitem__) for arm in claim.arms}
-
-
-def source_hash(name: str) -> str:
-    """Return the hash of the claim's file and of the lab's; finished seeds hold for it alone."""
-    claim = Path(importlib.import_module(module_of(name)).__file__ or "")
-    content = [path.read_bytes() for path in (claim, *sorted(Path(__file__).parent.glob("*.py")))]
-    return hashlib.sha256(b"".join(content)).hexdigest()[:16]
 
 
 def as_results(claim: Claim, finished: Mapping[str, Any]) -> Results:

@@ -3,13 +3,15 @@
 Finished seeds are saved as they come, so that an interrupted command continues with the next one.
 """
 
+import hashlib
 import json
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import date
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -18,19 +20,11 @@ from regard.bench.machine import processor_name
 from regard.errors import UserError
 from regard.lab.figure import plot_claim
 from regard.lab.page import format_page
-from regard.lab.protocol import (
-    Trial,
-    as_results,
-    choose_rates,
-    decide,
-    load_claim,
-    run_all,
-    source_hash,
-)
+from regard.lab.protocol import Trial, as_results, choose_rates, decide, load_module, run_all
+from regard.system.files import read_json
 from regard.system.progress import track
+from regard.system.verbosity import print_notice
 from regard.system.writing import write_atomically
-
-Record = dict[str, Any]
 
 
 def run_claim(
@@ -41,27 +35,25 @@ def run_claim(
     out: Path,
     force: bool,
     pool: ProcessPoolExecutor | None,
-    notify: Callable[[str], None],
-) -> tuple[Record, str]:
+) -> tuple[dict[str, Any], str]:
     """Run a claim, write NAME.json, NAME.svg and NAME.md into a folder; return numbers and page.
 
     A claim that was finished before is returned as it is, unless `force`.
     Raises: UserError for an unknown claim, and for files of another run without `force`.
     """
-    claim, path = load_claim(name), out / f"{name}.json"
-    settings = {"claim": name, "source": source_hash(name), "seeds": list(seeds), "quick": quick}
-    record: Record = settings | {"rates": {}, "numbers": {}, "seconds": 0.0}
+    module, path = load_module(name), out / f"{name}.json"
+    claim, source = module.CLAIM, _source_hash(module)
+    settings = {"claim": name, "source": source, "seeds": list(seeds), "quick": quick}
+    record: dict[str, Any] = settings | {"rates": {}, "numbers": {}, "seconds": 0.0}
     if path.is_file() and not force:
-        record = _read(path)
+        record = read_json(path, dict)
         if any(record.get(key) != settings[key] for key in settings):
-            raise UserError(
-                f"{path} is of other seeds, options or code: --force replaces it, --out writes "
-                "elsewhere"
-            )
+            problem = f"{path} is of other seeds, options or code"
+            raise UserError(f"{problem}: --force replaces it, --out writes elsewhere")
         if "verdict" in record:
-            notify(f"{name}: finished before; --force runs it again")
+            print_notice(f"{name}: finished before; --force runs it again")
             return record, (out / f"{name}.md").read_text(encoding="utf-8")
-        notify(f"{name}: continuing after {len(record['numbers'])} finished trials")
+        print_notice(f"{name}: continuing after {len(record['numbers'])} finished trials")
     out.mkdir(parents=True, exist_ok=True)
     start = time.monotonic() - record["seconds"]
     if not record["rates"]:
@@ -78,19 +70,20 @@ def run_claim(
             record["seconds"] = time.monotonic() - start
             _write(path, record)
     except KeyboardInterrupt:
-        kept = (
-            f"{len(record['numbers'])} of {len(seeds) * len(claim.arms)} trials are kept in {path}"
-        )
-        notify(f"{kept}; the same command continues")
+        kept = f"{len(record['numbers'])} of {len(seeds) * len(claim.arms)} trials"
+        print_notice(f"{kept} are kept in {path}; the same command continues")
         raise
     record["numbers"] = dict(sorted(record["numbers"].items()))
     results = as_results(claim, record["numbers"])
     outcome = decide(claim, results, quick=quick)
-    record["processor"] = f"{processor_name(torch.device('cpu'))}, {platform.machine()}"
-    record |= {"date": date.today().isoformat(), "torch": torch.__version__}
-    for kind in ("hypotheses", "controls"):
-        record[kind] = [part._asdict() for part in getattr(outcome, kind)]
-    record["verdict"] = outcome.verdict
+    record |= {
+        "processor": f"{processor_name(torch.device('cpu'))}, {platform.machine()}",
+        "date": date.today().isoformat(),
+        "torch": torch.__version__,
+        "hypotheses": [part._asdict() for part in outcome.hypotheses],
+        "controls": [part._asdict() for part in outcome.controls],
+        "verdict": outcome.verdict,
+    }
     plot_claim(name, claim, results, outcome, out / f"{name}.svg")
     page = format_page(name, claim, results, outcome, record)
     write_atomically(out / f"{name}.md", page)
@@ -98,13 +91,11 @@ def run_claim(
     return record, page
 
 
-def _read(path: Path) -> Record:
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        return {**record, "numbers": dict(record["numbers"])}
-    except (ValueError, TypeError, KeyError):
-        raise UserError(f"{path}: is no result of the lab; --force replaces it") from None
+def _source_hash(module: ModuleType) -> str:
+    """Return the hash of the claim's file and of the lab's; finished seeds hold for it alone."""
+    paths = (Path(str(module.__file__)), *sorted(Path(__file__).parent.glob("*.py")))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:16]
 
 
-def _write(path: Path, record: Record) -> None:
-    write_atomically(path, json.dumps(record, indent=1, allow_nan=True) + "\n")
+def _write(path: Path, record: dict[str, Any]) -> None:
+    write_atomically(path, json.dumps(record, indent=1) + "\n")

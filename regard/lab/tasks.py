@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from regard.attention.choices.hard import reinforce, sampling_choices
-from regard.attention.masks import Padded
-from regard.data.batches import Batch
+from regard.data.batches import Batch, pad
 from regard.lab.protocol import Trial
 from regard.models.cores.core import Core
+from regard.models.cores.recurrent import Recurrent
 from regard.models.model import BatchLoss, Model
 from regard.models.readers.tokens import TokenReader, embedding_table
 from regard.models.writers.tokens import TokenWriter
@@ -23,8 +23,6 @@ from regard.training.loop import fit
 from regard.training.seeds import derive_seed
 
 MakeBatch = Callable[[torch.Generator], Batch]
-"""Function that draws a batch of examples."""
-_PER_EPOCH = 1_000
 
 
 class DrawnBatches:
@@ -34,7 +32,7 @@ class DrawnBatches:
         self.make, self.seed = make, seed
 
     def plan(self, epoch: int) -> Sequence[tuple[int, ...]]:
-        return [(step,) for step in range(_PER_EPOCH)]
+        return [(step,) for step in range(1_000)]
 
     def collate(self, epoch: int, indices: tuple[int, ...]) -> Batch:
         return self.make(generator(self.seed, epoch, *indices))
@@ -47,19 +45,10 @@ def generator(*numbers: int) -> torch.Generator:
 
 def train(model: nn.Module, make: MakeBatch, trial: Trial, *, steps: int) -> None:
     """Train a model on drawn batches with the rate of a trial; it ends frozen, in eval mode."""
-    number = trial.steps(steps)
-    config = TrainConfig(
-        steps=number,
-        lr=trial.rate,
-        warmup=number // 10,
-        schedule="cosine",
-        label_smoothing=0.0,
-        tensorboard=False,
-        average=0,
-        patience=0,
-        device="cpu",
-        validate_every=number,
-    )
+    number = max(steps // 10, 2) if trial.quick else steps
+    counts: Any = {"steps": number, "warmup": number // 10, "validate_every": number}
+    options: Any = {"schedule": "cosine", "tensorboard": False, "device": "cpu"}
+    config = TrainConfig(**counts, **options, lr=trial.rate)
     with TemporaryDirectory(prefix="regard-lab-") as folder:
         fit(
             model,
@@ -111,10 +100,23 @@ def largest(tensor: Tensor) -> float:
     return float(tensor.abs().max())
 
 
+def mean(tensor: Tensor) -> float:
+    """Return the mean of a tensor in float64; of booleans, the share that is True."""
+    return float(tensor.double().mean())
+
+
 def token_model(core: Core, symbols: int) -> Model:
     """Return a model of symbols 1, 2, ... with one embedding for source and target; 0 is BOS."""
     reader = TokenReader(embedding_table(symbols + 1, core.width))
     return Model(reader=reader if core.encodes else None, core=core, writer=TokenWriter(reader))
+
+
+def recurrent_model(symbols: int, *, attention: str, **sizes: Any) -> Model:
+    """Return a `token_model` whose first weights are equal for each attention, but its own."""
+    reference = token_model(Recurrent(**sizes, attention="none"), symbols)
+    model = token_model(Recurrent(**sizes, attention=attention), symbols)
+    share_weights(model, reference)
+    return model
 
 
 def pairs(source: Tensor | None, target: Tensor) -> Batch:
@@ -122,16 +124,11 @@ def pairs(source: Tensor | None, target: Tensor) -> Batch:
 
     source: None for a decoder alone.
     """
-    begun = nn.functional.pad(target, (1, 0))
-    return Batch(None if source is None else _full(source), _full(begun), tuple(range(len(begun))))
-
-
-def _full(items: Tensor) -> Padded:
-    return Padded(items, torch.full((len(items),), items.shape[1]))
+    padded = None if source is None else pad(source.tolist())
+    return Batch(padded, pad(target.tolist(), before=(0,)), tuple(range(len(target))))
 
 
 @torch.no_grad()
-def accuracy(model: Model, batch: Batch) -> float:
-    """Return the share of targets that are the likeliest symbol after the right ones before."""
-    logits = model(batch.source, batch.target)
-    return float((logits.argmax(-1) == batch.target.items[:, 1:]).double().mean())
+def is_right(model: Model, batch: Batch) -> Tensor:
+    """Return which targets (row, t) are the likeliest symbol after the right ones before."""
+    return model(batch.source, batch.target).argmax(-1) == batch.target.items[:, 1:]

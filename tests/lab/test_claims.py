@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.lab.protocol import Trial, as_results, decide, load_claim, run_trial
+from regard.lab.protocol import Trial, as_results, decide, load_module, run_trial
 from regard.lab.registry import CLAIMS, known_verdicts
 
 PAGES = Path(__file__).parents[2] / "docs" / "lab"
@@ -19,16 +19,16 @@ def read_record(name: str) -> dict:
 
 @every_claim
 def test_claim_quotes_the_lectures(name):
-    claim = load_claim(name)
+    key, quote = load_module(name).CLAIM.entry
     page = (PAGES.parent / "lectures.md").read_text(encoding="utf-8")
-    (entry,) = [part for part in page.split("- <a id=")[1:] if part.startswith(f'"{claim.key}"')]
-    assert claim.quote in " ".join(entry.split())
+    (entry,) = [part for part in page.split("- <a id=")[1:] if part.startswith(f'"{key}"')]
+    assert quote in " ".join(entry.split())
 
 
 @every_claim
 def test_recorded_verdict_is_what_the_recorded_numbers_decide(name):
-    record = read_record(name)
-    outcome = decide(load_claim(name), as_results(load_claim(name), record["numbers"]))
+    claim, record = load_module(name).CLAIM, read_record(name)
+    outcome = decide(claim, as_results(claim, record["numbers"]))
     assert outcome.verdict == record["verdict"] == known_verdicts()[name]
     assert record["seeds"] == [0, 1, 2, 3, 4]
     assert [part["text"] for part in record["hypotheses"]] == [
@@ -39,13 +39,14 @@ def test_recorded_verdict_is_what_the_recorded_numbers_decide(name):
 @every_claim
 def test_sabotage_changes_the_verdict(name):
     # Arms that the sabotage leaves alone have their recorded numbers.
-    claim, record = load_claim(name), read_record(name)
+    claim, record = load_module(name).CLAIM, read_record(name)
+    assert set(claim.sabotage) <= {*claim.arms, "all"}
     numbers = {}
     for arm in claim.arms:
         for seed in (0, 1):
             key = f"{arm}/{seed}"
             numbers[key] = record["numbers"][key]
-            if arm in claim.sabotaged or not claim.sabotaged:
+            if arm in claim.sabotage or "all" in claim.sabotage:
                 trial = Trial(arm, seed, record["rates"][arm], sabotage=True)
                 numbers[key] = run_trial(name, trial)
     verdict = decide(claim, as_results(claim, numbers)).verdict

@@ -5,40 +5,43 @@ import math
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
+from types import ModuleType
 
 import pytest
 import torch
 
+from regard.data.batches import Batch
 from regard.errors import UserError
-from regard.lab import protocol, session
+from regard.lab import page, protocol, session
 from regard.lab.protocol import Bound, Claim, Difference, Trial, decide, interval, run_trial
+from regard.lab.tasks import Learner, train
 
 
 def run(trial: Trial) -> dict[str, float]:
+    """Return the score."""
     noise = float(torch.rand(())) / 100
     gain = 0.0 if trial.arm == "none" or trial.sabotage else 0.5
-    return {"score": 0.2 + gain + noise - abs(trial.rate - 0.01), "steps": trial.steps(40)}
+    score = 0.2 + gain + noise - abs(trial.rate - 0.01)
+    return {"score": score, "quick": float(trial.quick)}
 
 
 CLAIM = Claim(
-    key="B.10",
-    quote="",
-    experiment="",
-    sabotage="",
-    run=run,
+    entry=("B.10", ""),
+    sabotage={"attention": ""},
     arms=("none", "attention"),
     rates=(0.1, 0.01),
     tuned_by="score",
-    hypotheses=(Difference(measure="score", more="attention", less="none", margin=0.3),),
-    controls=(Bound(measure="score", arm="none", at_least=0.1),),
+    hypotheses=(Difference("score", more="attention", less="none", margin=0.3),),
+    controls=(Bound("score", "none", at_least=0.1),),
 )
 
 
 @pytest.fixture(autouse=True)
 def _toy_claim(monkeypatch):
-    for module in (protocol, session):
-        monkeypatch.setattr(module, "load_claim", lambda name: CLAIM)
-        monkeypatch.setattr(module, "source_hash", lambda name: "toy")
+    toy = ModuleType("toy", "Claim of the tests.")
+    vars(toy).update(__file__=__file__, run=run, CLAIM=CLAIM)
+    for module in (protocol, session, page):
+        monkeypatch.setattr(module, "load_module", lambda name: toy)
 
 
 def results(none: list[float], attention: list[float]):
@@ -81,7 +84,7 @@ def test_failed_control_is_invalid_even_if_the_hypothesis_is_refuted():
 
 
 def test_one_refuted_hypothesis_refutes_and_one_undecided_leaves_undecided():
-    holds = Difference(measure="score", more="attention", less="none", margin=0.1)
+    holds = Difference("score", more="attention", less="none", margin=0.1)
     undecided, refuted = replace(holds, margin=0.6), replace(holds, margin=0.9)
     numbers = results([0.2] * 5, [0.8, 0.82, 0.78, 0.81, 0.79])
     for hypotheses, verdict in (
@@ -101,7 +104,7 @@ def test_nothing_is_decided_by_one_seed_or_a_quick_run():
 
 
 def test_one_seed_is_a_counterexample_of_a_bound():
-    claim = replace(CLAIM, hypotheses=(Bound(measure="score", arm="none", at_most=0.2),))
+    claim = replace(CLAIM, hypotheses=(Bound("score", "none", at_most=0.2),))
     assert decide(claim, results([0.2] * 3, [0.9] * 3)).verdict == "holds"
     assert decide(claim, results([0.2, 0.2, 0.21], [0.9] * 3)).verdict == "refuted"
     claim = replace(claim, controls=())
@@ -121,7 +124,7 @@ def test_numbers_of_a_trial_depend_on_its_seed_alone():
 
 def run_claim(folder, **options):
     defaults = {"seeds": (0, 1, 2), "quick": False, "force": False, "pool": None}
-    return session.run_claim("heads", out=folder, notify=lambda _: None, **(defaults | options))
+    return session.run_claim("heads", out=folder, **(defaults | options))
 
 
 def test_rates_are_chosen_on_another_seed(tmp_path, monkeypatch):
@@ -172,32 +175,34 @@ def test_interrupted_claim_keeps_finished_trials_and_ends_as_one_that_was_not(
 
 def test_finished_results_are_kept_unless_forced(tmp_path):
     record, _ = run_claim(tmp_path)
-    page = tmp_path / "heads.md"
-    page.write_text("mine")
+    written = tmp_path / "heads.md"
+    written.write_text("mine")
     kept, text = run_claim(tmp_path)  # so that `regard lab all` goes on with the next claim
     assert (kept["numbers"], text) == (record["numbers"], "mine")
     with pytest.raises(UserError, match="other seeds, options or code: --force"):
         run_claim(tmp_path, quick=True)
-    assert page.read_text() == "mine"
+    assert written.read_text() == "mine"
     run_claim(tmp_path, force=True)
-    text = page.read_text()
+    text = written.read_text()
     assert "**Verdict: holds**" in text
     assert "![" in text
     assert (tmp_path / "heads.svg").is_file()
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"claim": "heads"}'])
-def test_file_of_something_else_is_named(tmp_path, content):
+@pytest.mark.parametrize(
+    ("content", "problem"), [("{", "damaged"), ("[]", "damaged"), ('{"claim": "heads"}', "--force")]
+)
+def test_file_of_something_else_is_named(tmp_path, content, problem):
     (tmp_path / "heads.json").write_text(content)
-    with pytest.raises(UserError, match=r"heads\.json: is no result of the lab"):
+    with pytest.raises(UserError, match=rf"heads\.json.*{problem}"):
         run_claim(tmp_path)
 
 
-def test_quick_trials_take_a_tenth_of_the_steps(tmp_path):
+def test_quick_trials_decide_nothing(tmp_path):
     record, text = run_claim(tmp_path, quick=True)
     assert "regard lab heads --seeds 0 1 2 --quick" in text
     assert "holds" not in text
-    assert record["numbers"]["none/0"]["steps"] == 4
+    assert record["numbers"]["none/0"]["quick"] == 1
     assert record["verdict"] == "none"
     assert "nothing can be decided" in text
 
@@ -211,3 +216,15 @@ def test_killed_worker_is_reported_in_one_line():
 
     with pytest.raises(UserError, match=r"toy: a process of the lab was killed"):
         list(protocol.run_all("toy", [Trial("none", 0)], KilledPool()))
+
+
+def test_quick_training_takes_a_tenth_of_the_steps():
+    drawn = []
+
+    def make(random: torch.Generator) -> Batch:
+        drawn.append(1)
+        return Batch(torch.ones(2, 1), torch.zeros(2, dtype=torch.int64))
+
+    model = Learner(torch.nn.Linear(1, 2), predict=lambda layer, source: layer(source))
+    train(model, make, Trial("all", 0, 0.01, quick=True), steps=40)
+    assert len(drawn) == 4

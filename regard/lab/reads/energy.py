@@ -1,10 +1,10 @@
-"""Energies that autoencoders give to points, by their distance from the curve of the data."""
+"""Autoencoders of points on an ellipse, with codes of 1 or 2 numbers, or of 2 by linear maps."""
 
 import torch
 
 from regard.data.batches import Batch
 from regard.lab.protocol import Bound, Claim, Difference, Numbers, Trial
-from regard.lab.tasks import generator, share_weights, train
+from regard.lab.tasks import generator, mean, share_weights, train
 from regard.models.autoencoders.autoencoder import Autoencoder
 from regard.models.autoencoders.config import AutoencoderConfig
 
@@ -20,7 +20,7 @@ def draw(random: torch.Generator, rows: int, distance: float = 0.0) -> Batch:
 
 
 def run(trial: Trial) -> Numbers:
-    """Train, and return the mean energy at each distance, and how often it is lower on the data."""
+    """Return the mean energy at distances after 500 steps, and how often it is lower on it."""
     code_dim = 2 if "2" in trial.arm else 1
     layers, hidden = (1, None) if "linear" in trial.arm else (3, 64)
     reference = Autoencoder(AutoencoderConfig(code_dim=1, layers=3, hidden=64), (2,))
@@ -33,27 +33,22 @@ def run(trial: Trial) -> Numbers:
     for distance in (0.0, 0.1, 0.2, 0.3, 0.5):
         energies = model.energy(draw(random, 1000, distance).source).detach()
         numbers[f"log10 energy at {distance:g}"] = float(energies.mean().log10())
-        numbers[f"lower on data at {distance:g}"] = float((data < energies).double().mean())
+        numbers[f"lower on data at {distance:g}"] = mean(data < energies)
     return numbers | {"fit": -numbers["log10 energy at 0"]}
 
 
 CLAIM = Claim(
-    key="E.9",
-    quote="Training makes it low on the data",
-    experiment="Autoencoders of points on an ellipse (500 steps), codes of 1 or 2 numbers, or of 2 "
-    "by linear maps: energy at distances from it, and how often one of a point on it is lower.",
-    sabotage="The autoencoder with a code of 1 number is not trained, so that a control fails.",
-    sabotaged=("1 number",),
-    run=run,
+    entry=("E.9", "Training makes it low on the data"),
+    sabotage={"1 number": "is not trained, so that a control fails"},
     arms=("untrained", *CODES, "2, linear"),
     rates=(0.003, 0.01),
     tuned_by="fit",
     x_name="distance from the data",
-    hypotheses=[Difference(measure=FAR, more=arm, less="untrained", margin=0.2) for arm in CODES],
+    hypotheses=[Difference(FAR, more=arm, less="untrained", margin=0.2) for arm in CODES],
     controls=(
-        Bound(measure="log10 energy at 0", arm="1 number", at_most=-0.7),
-        Bound(measure="lower on data at 0", arm="1 number", at_least=0.4, at_most=0.6),
-        Bound(measure="log10 energy at 0.5", arm="2, linear", at_most=-6),
+        Bound("log10 energy at 0", "1 number", at_most=-0.7),
+        Bound("lower on data at 0", "1 number", at_least=0.4, at_most=0.6),
+        Bound("log10 energy at 0.5", "2, linear", at_most=-6),
     ),
     remark="A code as large as the point can be a copy, of energy 0 everywhere: so the linear maps "
     "are. The network with 2 numbers copies worse where it saw no data. R(h) is 0 here.",

@@ -1,4 +1,4 @@
-"""Four readings of a mask that multiplies with 0, against removing the later items."""
+"""Weights of 6 queries for 6 items by four readings of the sentence on masks."""
 
 import torch
 from torch import Tensor
@@ -7,6 +7,8 @@ from regard.attention.attend import attention_weights
 from regard.attention.masks import causal
 from regard.lab.protocol import EXACT, Bound, Claim, Numbers, Trial
 from regard.lab.tasks import largest
+
+PRODUCTS = ("weights x 0", "scores x 0", "weights x 0, rescaled")
 
 
 def masked_weights(queries: Tensor, items: Tensor, trial: Trial) -> Tensor:
@@ -22,7 +24,7 @@ def masked_weights(queries: Tensor, items: Tensor, trial: Trial) -> Tensor:
 
 
 def run(trial: Trial) -> Numbers:
-    """Return the difference of a reading from a decoder that has no later items."""
+    """Return the error against reads of only the items up to the query's own, and of the sums."""
     queries, items = torch.randn(2, 6, 4, dtype=torch.float64).mul(1.5)
     weights, error = masked_weights(queries, items, trial), 0.0
     for position, query in enumerate(queries):
@@ -33,20 +35,10 @@ def run(trial: Trial) -> Numbers:
 
 
 CLAIM = Claim(
-    key="C.10",
-    quote='Deck 003 masks "by multiplying with 0"',
-    experiment="Weights of 6 queries for 6 items by four readings of the sentence: error of the "
-    "outputs against those for only the items up to the query's own, and of the sums of weights.",
-    sabotage="The mask of -infinity hides nothing.",
-    sabotaged=("scores -infinity",),
-    run=run,
-    arms=("weights x 0", "scores x 0", "weights x 0, rescaled", "scores -infinity"),
-    remark="Neither product alone is a mask: the other weights no longer sum to one, or a score of "
-    "0 still has a weight. Weights x 0, divided by their new sum, equal those of -infinity.",
-    hypotheses=(
-        Bound(measure="error", arm="weights x 0", at_most=EXACT),
-        Bound(measure="error", arm="scores x 0", at_most=EXACT),
-        Bound(measure="error", arm="weights x 0, rescaled", at_most=EXACT),
-    ),
-    controls=(Bound(measure="error", arm="scores -infinity", at_most=EXACT),),
+    entry=("C.10", 'Deck 003 masks "by multiplying with 0"'),
+    sabotage={"scores -infinity": "hides nothing"},
+    arms=(*PRODUCTS, "scores -infinity"),
+    remark="Only weights x 0 that are divided by their new sum equal those of -infinity.",
+    hypotheses=[Bound("error", arm, at_most=EXACT) for arm in PRODUCTS],
+    controls=(Bound("error", "scores -infinity", at_most=EXACT),),
 )

@@ -1,4 +1,4 @@
-"""Sums of the weights of Bahdanau's attention, over the source and as deck 003 prints them."""
+"""Weights of 7 targets for 5 source states by the additive score, over source or targets."""
 
 import torch
 from scipy.optimize import nnls
@@ -11,7 +11,7 @@ from regard.lab.tasks import largest
 
 
 def run(trial: Trial) -> Numbers:
-    """Return the sums of the weights of 7 targets over 5 source positions, and their outputs."""
+    """Return their sums, and the distance of the outputs from the convex hull of the values."""
     source, target = torch.randn(12, 8, dtype=torch.float64).mul(3).split([5, 7])
     score = Additive(8, 8, hidden=8).double().requires_grad_(False)
     weights = attention_weights(target, (source, source), score=score)
@@ -31,22 +31,15 @@ def run(trial: Trial) -> Numbers:
 
 
 CLAIM = Claim(
-    key="A.3",
-    quote="The weights are positive and sum to one, ||b||_1 = 1: the output is a convex "
-    "combination of the values.",
-    experiment="Weights of 7 target states for 5 source states of 8 numbers by the additive score: "
-    "sums of each row, and the distance of the outputs from the convex hull of the values. The "
-    "second arm divides by the sum over target positions i that deck 003 prints.",
-    sabotage="Both arms divide by the sum over target positions.",
-    sabotaged=("over source",),
-    run=run,
+    entry=("A.3", "The weights are positive and sum to one, ||b||_1 = 1"),
+    sabotage={"over source": "divides by the sum over target positions, too"},
     arms=("over source", "over targets"),
     remark="With the sum over targets that deck 003 prints, the weights of a target are no shares.",
     hypotheses=(
-        Bound(measure="smallest weight", arm="over source", at_least=1e-6),
-        Bound(measure="error of the sums", arm="over source", at_most=EXACT),
-        Bound(measure="distance from the hull", arm="over source", at_most=EXACT),
-        Bound(measure="error of the sums", arm="over targets", at_least=0.1),
-        Bound(measure="distance from the hull", arm="over targets", at_least=0.01),
+        Bound("smallest weight", "over source", at_least=1e-6),
+        Bound("error of the sums", "over source", at_most=EXACT),
+        Bound("distance from the hull", "over source", at_most=EXACT),
+        Bound("error of the sums", "over targets", at_least=0.1),
+        Bound("distance from the hull", "over targets", at_least=0.01),
     ),
 )

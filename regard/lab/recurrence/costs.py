@@ -1,4 +1,4 @@
-"""Operations of a recurrent model over the numbers of source and target positions."""
+"""Operations of all products of an rnn of 16 numbers, with and without attention."""
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -12,11 +12,10 @@ SIZE = 16
 
 
 def run(trial: Trial) -> Numbers:
-    """Count at equal lengths, and find b, c, d in operations = a + b m + c t + d m t."""
+    """Return counts at equal lengths, and the coefficient d of m t in a + b m + c t + d m t."""
+    sizes = {"width": SIZE, "hidden": SIZE, "directions": 1}
     attention = "none" if trial.sabotage else trial.arm
-    core = Recurrent(
-        cell="rnn", width=SIZE, hidden=SIZE, directions=1, attention=attention, kernel="reference"
-    )
+    core = Recurrent(cell="rnn", **sizes, attention=attention, kernel="reference")
 
     def count(m: int, t: int) -> int:
         with FlopCounterMode(display=False) as counter, torch.no_grad():
@@ -32,20 +31,15 @@ def run(trial: Trial) -> Numbers:
 
 
 CLAIM = Claim(
-    key="B.9",
-    quote="O(m + t) without attention, O(m t) with attention",
-    experiment="Operations of all products of an rnn of 16 numbers, counted with and without "
-    "attention (inner product). The coefficient of m t is from counts at random lengths.",
-    sabotage="The arm with attention has none.",
-    sabotaged=("dot",),
-    run=run,
+    entry=("B.9", "O(m + t) without attention, O(m t) with attention"),
+    sabotage={"dot": "has no attention"},
     arms=("none", "dot"),
     x_name="source and target positions, m = t",
     hypotheses=(
-        Bound(measure="coefficient of m t", arm="none", at_least=0, at_most=0),
-        Bound(measure="coefficient of m t", arm="dot", at_least=4 * SIZE, at_most=4 * SIZE),
-        Bound(measure="ratio 256 to 128", arm="none", at_most=2.1),
-        Bound(measure="ratio 256 to 128", arm="dot", at_least=3),
+        Bound("coefficient of m t", "none", at_least=0, at_most=0),
+        Bound("coefficient of m t", "dot", at_least=4 * SIZE, at_most=4 * SIZE),
+        Bound("ratio 256 to 128", "none", at_most=2.1),
+        Bound("ratio 256 to 128", "dot", at_least=3),
     ),
     remark="Each pair of positions costs 2 d operations for its score and 2 d for its value. These "
     "are counts, not times: on short sequences the steps of the RNN take longer than its reads.",

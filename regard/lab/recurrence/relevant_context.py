@@ -1,10 +1,11 @@
-"""Weights of an LSTM-Network on the one earlier word that is relevant to the new one."""
+"""An LSTM-Network reads a word of each of 3 kinds, then the names of the kinds, after each of which
+it must write the word of that kind (500 steps of 64 rows)."""
 
 import torch
 
 from regard.data.batches import Batch
 from regard.lab.protocol import Bound, Claim, Difference, Numbers, Trial
-from regard.lab.tasks import generator, pairs, token_model, train
+from regard.lab.tasks import generator, is_right, mean, pairs, token_model, train
 from regard.look.record import record
 from regard.models.cores.self_attentive import SelfAttentive
 
@@ -20,41 +21,30 @@ def draw(random: torch.Generator, rows: int, *, anew: bool) -> tuple[Batch, torc
 
 
 def run(trial: Trial) -> Numbers:
-    """Return the weight of the word of a kind when its kind comes, and the accuracy."""
+    """Return the weight of the word of a kind when its name comes, and the accuracy."""
     core = SelfAttentive(width=16, hidden=32, self_attention_hidden=32, encodes=False)
     model = token_model(core, 15).eval()
     if trial.arm == "trained":
         train(model, lambda random: draw(random, 64, anew=trial.sabotage)[0], trial, steps=500)
     batch, asked = draw(generator(trial.seed, 2), 500, anew=False)
-    with record(model) as capture, torch.no_grad():
-        logits = model(None, batch.target)
+    with record(model) as capture:
+        right = is_right(model, batch)
     (name,) = capture.recording.names
-    calls = capture.recording[name]
-    weight, right = 0.0, 0.0
+    weight, accuracy = 0.0, 0.0
     for number in range(3):
         at = 4 + 2 * number  # of the kind, after BOS and the words
-        weight += float(calls[at - 1][:, 0].gather(-1, 1 + asked[:, number]).double().mean())
-        answers = logits[:, at].argmax(-1) == batch.target.items[:, at + 1]
-        right += float(answers.double().mean())
-    return {"weight of the word": weight / 3, "accuracy": right / 3}
+        weights = capture.recording[name][at - 1][:, 0]
+        weight += mean(weights.gather(-1, 1 + asked[:, number]))
+        accuracy += mean(right[:, at])
+    return {"weight of the word": weight / 3, "accuracy": accuracy / 3}
 
 
 CLAIM = Claim(
-    key="B.12",
-    quote="looks at what is relevant to the new word",
-    experiment="An LSTM-Network of 32 numbers reads a word of each of 3 kinds (4 words each), then "
-    "the names of the kinds, after each of which it must write the word of that kind (500 steps of "
-    "64 rows). Measured as it reads a name: the weight of the one earlier word that is relevant.",
-    sabotage="In training, the words after the names are those of other rows.",
-    sabotaged=("trained",),
-    run=run,
+    entry=("B.12", "looks at what is relevant to the new word"),
+    sabotage={"trained": "learns from names that the words of other rows follow"},
     arms=("untrained", "trained"),
     rates=(0.01, 0.02),
-    tuned_by="accuracy",
-    hypotheses=(
-        Difference(measure="weight of the word", more="trained", less="untrained", margin=0.1),
-    ),
-    controls=(Bound(measure="accuracy", arm="trained", at_least=0.8),),
-    remark="Uniform weights are 1 of 4 at the first name to 1 of 8 at the last. Training makes "
-    "it larger, not near 1: the states of later words remember earlier ones too.",
+    hypotheses=[Difference("weight of the word", more="trained", less="untrained", margin=0.1)],
+    controls=(Bound("accuracy", "trained", at_least=0.8),),
+    remark="Uniform weights are 1/4 to 1/8. It is not near 1: later states know the word, too.",
 )

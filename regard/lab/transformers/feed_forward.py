@@ -1,4 +1,4 @@
-"""The position-wise feed-forward network against two convolutions over the positions."""
+"""A feed-forward network at 9 positions against convolutions with its weights, of width 1 or 3."""
 
 import torch
 from torch.nn.functional import conv1d, relu
@@ -7,9 +7,11 @@ from regard.lab.protocol import EXACT, Bound, Claim, Numbers, Trial
 from regard.lab.tasks import largest
 from regard.layers.feedforward import FeedForward
 
+MEASURES = ("error", "effect of others")
+
 
 def run(trial: Trial) -> Numbers:
-    """Return the difference of the network and convolutions with the same weights."""
+    """Return the difference, and the effect of other items on the first output."""
     width = 3 if trial.arm == "width 3" or trial.sabotage else 1
     network = FeedForward(6, 10).double().requires_grad_(False)
     for parameter in network.parameters():
@@ -23,28 +25,14 @@ def run(trial: Trial) -> Numbers:
         hidden = conv1d(hidden, kernel, layer.bias, padding="same")
         hidden = relu(hidden) if layer is network.expand else hidden
     outputs = hidden.transpose(1, 2)
-    return {
-        "error": largest(network(items) - outputs),
-        "effect of others": largest(outputs[0, 0] - outputs[1, 0]),
-    }
+    error, effect = largest(network(items) - outputs), largest(outputs[0, 0] - outputs[1, 0])
+    return {"error": error, "effect of others": effect}
 
 
 CLAIM = Claim(
-    key="D.4",
-    quote="The feed-forward network equals two 1x1 convolutions.",
-    experiment="Outputs of a feed-forward network at 9 positions against those of two convolutions "
-    "(torch.nn.functional.conv1d) with its weights, of width 1, or of width 3 with more weights, "
-    "and how much the other items change the first output of the convolutions.",
-    sabotage="The convolutions of width 1 have width 3.",
-    sabotaged=("width 1",),
-    run=run,
+    entry=("D.4", "The feed-forward network equals two 1x1 convolutions."),
+    sabotage={"width 1": "has width 3"},
     arms=("width 1", "width 3"),
-    hypotheses=(
-        Bound(measure="error", arm="width 1", at_most=EXACT),
-        Bound(measure="effect of others", arm="width 1", at_most=EXACT),
-    ),
-    controls=(
-        Bound(measure="error", arm="width 3", at_least=0.1),
-        Bound(measure="effect of others", arm="width 3", at_least=0.1),
-    ),
+    hypotheses=[Bound(name, "width 1", at_most=EXACT) for name in MEASURES],
+    controls=[Bound(name, "width 3", at_least=0.1) for name in MEASURES],
 )

@@ -1,4 +1,4 @@
-"""Several items read at once by a layer of one head, or of several heads of a part of its width."""
+"""A layer of 1, 2 or 4 heads (32 numbers in all) reads several of 6 items at once by keys."""
 
 import torch
 
@@ -22,7 +22,7 @@ def read(layer: MultiHead, items: torch.Tensor) -> torch.Tensor:
 
 
 def run(trial: Trial) -> Numbers:
-    """Return the share of the variance of the values that a layer explains, by their number."""
+    """Return the share of the values' variance that it explains after 300 steps."""
     heads, numbers = 1 if trial.sabotage else int(trial.arm.split()[0]), {}
     for n in (1, 2, 4):
         torch.manual_seed(trial.seed)
@@ -35,21 +35,16 @@ def run(trial: Trial) -> Numbers:
 
 
 CLAIM = Claim(
-    key="C.6",
-    quote="read in parallel",
-    experiment="A layer of 1, 2 or 4 heads (32 numbers in all) reads the values of 1, 2 or 4 of 6 "
-    "items at once by their keys: share of the values' variance it explains after 300 steps.",
-    sabotage="The layer of 2 heads has one.",
-    sabotaged=("2 heads",),
-    run=run,
+    entry=("C.6", "read in parallel"),
+    sabotage={"2 heads": "has one head"},
     arms=("1 head", "2 heads", "4 heads"),
     rates=(0.01, 0.03),
     tuned_by="explained at 4",
     x_name="number of items to read at once",
     hypotheses=(
-        Difference(measure="explained at 2", more="2 heads", less="1 head", margin=0.2),
-        Difference(measure="explained at 4", more="4 heads", less="2 heads", margin=0.2),
+        Difference("explained at 2", more="2 heads", less="1 head", margin=0.2),
+        Difference("explained at 4", more="4 heads", less="2 heads", margin=0.2),
     ),
-    controls=(Bound(measure="explained at 1", arm="1 head", at_least=0.9),),
+    controls=(Bound("explained at 1", "1 head", at_least=0.9),),
     remark="h heads return h means, so alone, without a feed-forward network, explain h / n.",
 )

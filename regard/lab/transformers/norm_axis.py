@@ -1,4 +1,4 @@
-"""Layer norm and batch norm against batch norm with its axes exchanged."""
+"""The norm of add & norm, or batch norm, of 9 rows against batch norm of the transposed rows."""
 
 import torch
 from torch import Tensor, nn
@@ -7,6 +7,8 @@ from regard.lab.protocol import EXACT, Bound, Claim, Numbers, Trial
 from regard.lab.tasks import largest
 from regard.layers.residual import Residual
 
+MEASURES = ("error", "effect of others")
+
 
 def batch_norm(items: Tensor) -> Tensor:
     """Return the batch norm of items (rows, numbers), with mean and variance over the rows."""
@@ -14,7 +16,7 @@ def batch_norm(items: Tensor) -> Tensor:
 
 
 def run(trial: Trial) -> Numbers:
-    """Return the difference from the exchanged batch norm, and the effect of the other rows."""
+    """Return the difference, and the effect on 4 rows of removing the other 5."""
     residual = Residual(6, order="post").double().requires_grad_(False)
     items = 2 + 3 * torch.randn(9, 6, dtype=torch.float64)
 
@@ -23,30 +25,18 @@ def run(trial: Trial) -> Numbers:
             return batch_norm(items)
         return residual(items, torch.zeros_like)  # LayerNorm(x + f(x)) with f(x) = 0
 
-    return {
-        "error": largest(norm(items) - batch_norm(items.T).T),
-        "effect of others": largest(norm(items)[:4] - norm(items[:4])),
-    }
+    error = largest(norm(items) - batch_norm(items.T).T)
+    return {"error": error, "effect of others": largest(norm(items)[:4] - norm(items[:4]))}
 
 
 CLAIM = Claim(
-    key="D.6",
-    quote="LayerNorm takes mean and variance over the last axis, batch norm over the batch axis; "
-    "otherwise they are the same.",
-    experiment="The norm of add & norm for 9 rows of 6 numbers: error against torch's batch norm "
-    "of the transposed rows, and the effect on 4 rows of removing the other 5. The second arm is "
-    "batch norm of the rows.",
-    sabotage="Layer norm is replaced by batch norm of the rows.",
-    sabotaged=("layer norm",),
-    run=run,
+    entry=(
+        "D.6",
+        "batch norm over the batch axis; otherwise they are the same",
+    ),
+    sabotage={"layer norm": "is batch norm of the rows"},
     arms=("layer norm", "batch norm"),
     remark="In training, without learned scales. In use, batch norm has fixed means instead.",
-    hypotheses=(
-        Bound(measure="error", arm="layer norm", at_most=EXACT),
-        Bound(measure="effect of others", arm="layer norm", at_most=EXACT),
-    ),
-    controls=(
-        Bound(measure="error", arm="batch norm", at_least=0.1),
-        Bound(measure="effect of others", arm="batch norm", at_least=0.1),
-    ),
+    hypotheses=[Bound(name, "layer norm", at_most=EXACT) for name in MEASURES],
+    controls=[Bound(name, "batch norm", at_least=0.1) for name in MEASURES],
 )

@@ -1,10 +1,10 @@
-"""Which of two symbols comes first: by an encoder, with and without positions, and by a decoder."""
+"""Of 8 symbols two are A or B, and the first of them is to be written."""
 
 import torch
 
 from regard.data.batches import Batch
 from regard.lab.protocol import EXACT, Bound, Claim, Difference, Numbers, Trial
-from regard.lab.tasks import generator, largest, pairs, token_model, train
+from regard.lab.tasks import generator, largest, mean, pairs, token_model, train
 from regard.models.cores.transformer import Transformer
 
 
@@ -23,7 +23,7 @@ def as_batch(source: torch.Tensor, arm: str) -> Batch:
 
 
 def run(trial: Trial) -> Numbers:
-    """Train, and return the accuracy on sources with 1 and 2, and on those with one of them."""
+    """Return the accuracy after 250 steps (chance: 0.5 on both), and the change by a swap."""
     kind = "sinusoidal" if trial.arm == "positions" and not trial.sabotage else "none"
     sizes = {"layers": 1 if "1" in trial.arm else 2, "width": 32, "heads": 4, "feedforward": 64}
     model = token_model(Transformer(**sizes, positions=kind, encodes="causal" not in trial.arm), 9)
@@ -33,28 +33,23 @@ def run(trial: Trial) -> Numbers:
     batch = as_batch(torch.cat([source, torch.where(source < 3, 3 - source, source)]), trial.arm)
     with torch.no_grad():
         a, b = model.double()(batch.source, batch.target)[:, -1].chunk(2)  # b: 1 and 2 swapped
-    right = (torch.cat([a, b]).argmax(-1) == batch.target.items[:, -1]).double().view(2, 1000)
-    one, two = float(right[:, ~both].mean()), float(right[:, both].mean())
-    return {"accuracy at 1": one, "change by a swap": largest((a - b)[both]), "accuracy at 2": two}
+    right = (torch.cat([a, b]).argmax(-1) == batch.target.items[:, -1]).view(2, 1000)
+    numbers = {"accuracy at 1": mean(right[:, ~both]), "accuracy at 2": mean(right[:, both])}
+    return numbers | {"change by a swap": largest((a - b)[both])}
 
 
 CLAIM = Claim(
-    key="C.3",
-    quote="no sequential information is preserved",
-    experiment="Of 8 symbols two are A or B; the first of them is to be written. Accuracy if both "
-    "occur (chance: 0.5) or one twice, and the change of the logits if A and B are swapped.",
-    sabotage="The arm with positions has none.",
-    sabotaged=("positions",),
-    run=run,
+    entry=("C.3", "no sequential information is preserved"),
+    sabotage={"positions": "has no positions"},
     arms=("none", "positions", "causal, 1 layer", "causal, 2 layers"),
     rates=(0.003, 0.01),
     tuned_by="accuracy at 2",
     x_name="number of different symbols among the two",
     hypotheses=(
-        Bound(measure="change by a swap", arm="none", at_most=EXACT),
-        Difference(measure="accuracy at 2", more="positions", less="none", margin=0.3),
-        Difference(measure="accuracy at 2", more="causal, 2 layers", less="none", margin=0.3),
+        Bound("change by a swap", "none", at_most=EXACT),
+        Difference("accuracy at 2", more="positions", less="none", margin=0.3),
+        Difference("accuracy at 2", more="causal, 2 layers", less="none", margin=0.3),
     ),
-    controls=(Bound(measure="accuracy at 1", arm="none", at_least=0.9),),
+    controls=(Bound("accuracy at 1", "none", at_least=0.9),),
     remark="Two causal layers know the order: by the mask, items of the first read different sets.",
 )

@@ -109,6 +109,7 @@ CASES = {
     "four queries, some gradients": Case(
         sizes=(1, 1, 1, 4, 7, 3, 2),
         bias=(1, 1, 4, 7),
+        tiles=STEPS,
         needs=(False, True, False, True, True, False),
     ),
     "two queries, the tiles of a GPU": Case(

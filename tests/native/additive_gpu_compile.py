@@ -93,13 +93,12 @@ def compile_kernel(
 
 def compile_all(targets: list[int]) -> None:
     """Compile every kernel in its launch sizes, with and without masks and biases."""
-    small = {"DOT": None}
-    few = small | dict.fromkeys(("query_exp", "keys_exp", "fits"))
+    few = dict.fromkeys(("query_exp", "keys_exp", "fits"))
     launches: list[tuple[Any, Tiles, dict[str, Any]]] = [
         (read_kernel, FORWARD, {}),
         (query_kernel, BACKWARD, {}),
         (keys_kernel, BACKWARD, {}),
-        (query_kernel, BACKWARD._replace(own=8), small),
+        (query_kernel, BACKWARD.fit(own_len=5, value_dim=3), {}),
         (read_kernel, STEP, few),
         (step_kernel, STEP._replace(own=STEP.other), few),
     ]

@@ -74,7 +74,7 @@ def forward(
         lse = query.new_full((batch, heads, num_queries), float("-inf"), dtype=inputs.sum_dtype)
         return query.new_zeros(batch, heads, num_queries, value_dim), lse
     tiles = tiles or (STEP if inputs.is_step else FORWARD)
-    tiles = tiles.fit(1 if inputs.is_step else num_queries, value_dim)
+    tiles = tiles.fit(num_queries, value_dim)
     launch = prepare(inputs, tiles)
     blocks = triton.cdiv(num_queries, tiles.own) * batch * heads
     splits = num_splits(blocks, num_keys, tiles)

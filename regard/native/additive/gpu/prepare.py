@@ -23,6 +23,9 @@ MAX_STEP_QUERIES = 4
 
 MAX_SPLITS = 16
 
+MIN_SIDE = 16
+"""Smallest side of a product on tensor cores."""
+
 MIN_TILES_PER_SPLIT = 2
 """Smallest number of tiles of a split: merging splits costs several small kernels."""
 
@@ -51,9 +54,9 @@ class Tiles(NamedTuple):
     """Maximum of registers per thread on NVIDIA: 128 for 16 warps per multiprocessor, 255 for 8."""
 
     def fit(self, own_len: int, value_dim: int) -> "Tiles":
-        """Return tiles that are no larger than the problem."""
-        own = triton.next_power_of_2(max(own_len, 1))
-        values = triton.next_power_of_2(max(value_dim, 1))
+        """Return tiles no larger than the problem, but no smaller than tensor cores need."""
+        own = triton.next_power_of_2(max(own_len, MIN_SIDE))
+        values = triton.next_power_of_2(max(value_dim, MIN_SIDE))
         return self._replace(own=min(self.own, own), values=min(self.values, values))
 
 
@@ -195,10 +198,9 @@ def prepare(inputs: AdditiveInputs, tiles: Tiles) -> LaunchArguments:
         padded_length(num_keys), units, dim, value_dim,
     )  # fmt: skip
     is_nvidia = torch.version.cuda is not None and not is_interpreted()
-    has_cores = min(tiles.own, tiles.other, tiles.values) >= 16
-    flags = {
+    flags: dict[str, Any] = {
         "FAST": is_nvidia and inputs.sum_dtype == torch.float32,
-        "DOT": _dot_dtype(inputs.query.dtype) if has_cores else None,
+        "DOT": _dot_dtype(inputs.query.dtype),
         # Three products in tf32 are as accurate as float32; only NVIDIA supports them.
         "PRECISION": "tf32x3" if is_nvidia and inputs.query.dtype == torch.float32 else "ieee",
         "WIDE": tl.float64 if inputs.sum_dtype == torch.float64 else tl.float32,

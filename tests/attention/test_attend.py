@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 
 from regard.attention.attend import attend, attention_weights
 from regard.attention.biases import DistanceBias
@@ -14,6 +15,7 @@ from regard.attention.masks import causal, dense, padding
 from regard.attention.memory import Memory
 from regard.attention.scores import (
     Additive,
+    BareAdditive,
     Concat,
     Cosine,
     Dot,
@@ -22,6 +24,7 @@ from regard.attention.scores import (
     Score,
     SoftCap,
 )
+from regard.ops.additive import unsupported_reason
 from tests.helpers import close
 
 
@@ -168,6 +171,24 @@ def test_auto_follows_the_table(monkeypatch, sizes, dtype, has_products, kernel)
         torch.randn(queries, 5, dtype=dtype),
         (torch.randn(keys, 5, dtype=dtype), torch.randn(keys, 2, dtype=dtype)),
     )
+    assert used == [kernel]
+
+
+@pytest.mark.skipif(unsupported_reason("cuda") is not None, reason="triton is not installed")
+@pytest.mark.parametrize(("num_keys", "kernel"), [(2**13 - 1, "reference"), (2**13, "additive")])
+def test_auto_computes_few_additive_scores_by_the_formula_on_a_gpu(monkeypatch, num_keys, kernel):
+    used = []
+    for name, module in KERNELS.items():
+        monkeypatch.setattr(
+            module, "read", lambda _, name=name: used.append(name) or torch.zeros(64, 2)
+        )
+    score = BareAdditive(64)
+    with FakeTensorMode(), torch.device("cuda"):
+        score.v = torch.nn.Parameter(torch.empty(64))
+        query, keys, values = (
+            torch.empty(length, size) for length, size in ((64, 64), (num_keys, 64), (num_keys, 2))
+        )
+        attend(query, (keys, values), score=score)
     assert used == [kernel]
 
 

@@ -19,20 +19,27 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from regard.native.additive.gpu.backward import keys_kernel, query_kernel
-from regard.native.additive.gpu.call import BACKWARD, FORWARD, STEP
+from regard.native.additive.gpu.call import BACKWARD, FORWARD
+from regard.native.additive.gpu.finish import finish_kernel, merge_kernel
 from regard.native.additive.gpu.forward import read_kernel
-from regard.native.additive.gpu.prepare import Tiles
-from regard.native.additive.gpu.step import step_kernel
+from regard.native.additive.gpu.prepare import Tiles, prepare_kernel
 
-INPUT_POINTERS = ("query", "keys", "values", "grad_out", "bias", "diagonals")
-"""Pointers of the dtype of the inputs; all others hold sums, except masks, ranges and flags."""
+INPUT_POINTERS = (
+    "query", "keys", "values", "v", "grad_out", "bias", "diagonals", "grad_query", "grad_keys",
+    "grad_values", "grad_v",
+)  # fmt: skip
+"""Pointers of the dtype of the inputs; all others hold sums, except masks and ranges."""
 
-INTEGER_POINTERS = {"first": "*i32", "last": "*i32", "fits": "*i32", "allowed": "*u8"}
+INTEGER_POINTERS = {"first": "*i64", "last": "*i64", "allowed": "*u8"}
 SIZES = (
     "heads", "key_heads", "num_queries", "num_keys", "query_padded", "keys_padded", "units", "dim",
-    "value_dim",
+    "value_dim", "splits", "query_splits", "keys_splits", "slices", "query_slices", "keys_slices",
+    "v_heads", "v_stride", "num_rows",
 )  # fmt: skip
-TUPLES = {"strides": ("i64",) * 10, "bias_strides": ("i64",) * 4}
+TUPLES = {"strides": ("i64",) * 16, "bias_strides": ("i64",) * 4}
+OF_RULES = (
+    "allowed", "bias", "diagonals", "grad_bias", "grad_diagonals", "first", "last",
+)  # fmt: skip
 
 
 def compile_kernel(
@@ -47,24 +54,24 @@ def compile_kernel(
     """Compile one kernel and return its register use and spills."""
     wide = "fp64" if dtype == "fp64" else "fp32"
     constants = {
-        "OWN": tiles.own, "OTHER": tiles.other, "VALUES": tiles.values, "UNITS": tiles.units,
+        "OWN": tiles.own, "OTHER": tiles.other, "VALUES": tiles.values, "ROWS": 64, "LANES": 32,
         "FAST": wide == "fp32", "PRECISION": "tf32x3" if dtype == "fp32" else "ieee",
-            "DOT": tl.dtype(dtype),
-        "WIDE": tl.dtype(wide), "CHUNKED": has_rules, "ATOMIC": has_rules, **constants,
+        "DOT": tl.dtype(dtype), "WIDE": tl.dtype(wide), "CHUNKED": has_rules,
+        "ATOMIC": has_rules, **constants,
     }  # fmt: skip
     if not has_rules:
-        constants |= dict.fromkeys(("allowed", "bias", "diagonals", "grad_bias", "grad_diagonals"))
+        constants |= dict.fromkeys(OF_RULES)
     types: dict[str, Any] = dict.fromkeys(kernel.arg_names, f"*{wide}") | dict.fromkeys(
         INPUT_POINTERS, f"*{dtype}"
     )
     types |= (
-        dict.fromkeys((*SIZES, "splits"), "i32")
+        dict.fromkeys(SIZES, "i32")
         | INTEGER_POINTERS
         | TUPLES
         | dict.fromkeys(constants, "constexpr")
     )
     types = {name: types[name] for name in kernel.arg_names}
-    if "CHUNKED" in types and not has_rules:
+    if kernel in (prepare_kernel, merge_kernel) or (kernel is read_kernel and not has_rules):
         types["out"] = f"*{dtype}"
     positions = {name: (index,) for index, name in enumerate(kernel.arg_names)}
     source = ASTSource(
@@ -93,14 +100,19 @@ def compile_kernel(
 
 def compile_all(targets: list[int]) -> None:
     """Compile every kernel in its launch sizes, with and without masks and biases."""
-    few = dict.fromkeys(("query_exp", "keys_exp", "fits"))
+    forward = dict.fromkeys(("out", "grad_out", "grad_rows", "value_rows", "delta"))
+    small = BACKWARD.fit(own_len=5, value_dim=3)
     launches: list[tuple[Any, Tiles, dict[str, Any]]] = [
         (read_kernel, FORWARD, {}),
+        (read_kernel, FORWARD.fit(own_len=5, value_dim=3), {}),
         (query_kernel, BACKWARD, {}),
         (keys_kernel, BACKWARD, {}),
-        (query_kernel, BACKWARD.fit(own_len=5, value_dim=3), {}),
-        (read_kernel, STEP, few),
-        (step_kernel, STEP._replace(own=STEP.other), few),
+        (query_kernel, small, {}),
+        (keys_kernel, small, {}),
+        (prepare_kernel, FORWARD._replace(registers=None), forward),
+        (prepare_kernel, BACKWARD._replace(registers=None), {}),
+        (merge_kernel, FORWARD._replace(registers=None), {}),
+        (finish_kernel, BACKWARD._replace(registers=None), {}),
     ]
     for target in targets:
         for kernel, tiles, constants in launches:
@@ -111,7 +123,7 @@ def compile_all(targets: list[int]) -> None:
                     )
                     rules = "with rules" if has_rules else ""
                     print(
-                        f"sm_{target} {kernel.__name__:>12} own={tiles.own:<3} {dtype} {rules:10} "
+                        f"sm_{target} {kernel.__name__:>14} own={tiles.own:<3} {dtype} {rules:10} "
                         f"{use}",
                         flush=True,
                     )

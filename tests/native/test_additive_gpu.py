@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -35,7 +36,7 @@ def run(*arguments: str, **environment: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def interpreted(request: pytest.FixtureRequest) -> dict[str, str] | None:
+def interpreted(request: pytest.FixtureRequest) -> dict[str, Any] | None:
     """Return the traceback of each case, empty if it passed; None if a GPU runs the cases."""
     if request.config.getoption("--device") != "cpu":
         return None
@@ -48,12 +49,21 @@ def interpreted(request: pytest.FixtureRequest) -> dict[str, str] | None:
 @needs_triton
 @pytest.mark.parametrize("name", CASES)
 def test_kernels_equal_the_formula(
-    name: str, interpreted: dict[str, str] | None, device: torch.device
+    name: str, interpreted: dict[str, Any] | None, device: torch.device
 ) -> None:
     if interpreted is None:
         check(CASES[name], device)
     else:
         assert not interpreted[name], interpreted[name]
+
+
+@needs_triton
+def test_a_read_and_its_backward_take_seven_launches(interpreted: dict[str, Any] | None) -> None:
+    if interpreted is None:
+        pytest.skip("counted in the interpreter")
+    forward, backward = interpreted["launches"]
+    assert forward == ["prepare_kernel", "read_kernel", "merge_kernel"]
+    assert backward == ["prepare_kernel", "query_kernel", "keys_kernel", "finish_kernel"]
 
 
 @needs_triton

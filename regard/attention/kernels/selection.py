@@ -6,7 +6,7 @@
 | inner product        | Soft         | CPU, others, several queries, at most 128 keys | products  |
 | inner product        | Soft         | everywhere else                                | sdpa      |
 | capped inner product | Soft         | CUDA                                           | flex      |
-| additive             | Soft         | CPU, CUDA                                      | additive  |
+| additive             | Soft         | CPU; CUDA from 2^25 query x key x hidden       | additive  |
 | any                  | Hard, TopK   | everywhere                                     | gather    |
 | feature maps         | Proportional | masks that are ranges from the first key       | linear    |
 | any other            | any          | everywhere                                     | reference |
@@ -38,6 +38,11 @@ from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels import additive, flex, gather, linear, products, reference, sdpa
 from regard.attention.scores import InnerProduct, TanhSum
 from regard.ops.half import has_half_products
+
+MIN_FUSED_TRIPLES = 2**25
+"""Smallest number of query x key x hidden that the fused additive kernel computes on a GPU. Not
+measured: the formula takes six passes over a tensor of 4 bytes per triple, 5 picoseconds each at
+4.8 TB/s, and the seven launches of the fused kernel some 0.2 ms of Python with a backward."""
 
 MAX_SHORT = 128
 """Largest number of keys of a read in float32 that plain products compute faster than sdpa."""
@@ -91,6 +96,9 @@ def _by_table(inputs: AttentionInputs) -> str:
             return "products" if num_keys <= 4096 and num_weights <= 2**28 else "sdpa"
         return "products" if num_keys <= MAX_SHORT and query.shape[-2] > 1 else "sdpa"
     elif isinstance(form, TanhSum):
+        is_small = query.numel() * num_keys < MIN_FUSED_TRIPLES
+        if query.device.type == "cuda" and not torch.compiler.is_exporting() and is_small:
+            return "reference"
         names = ["additive"]
     elif form is not None and query.device.type == "cuda":
         names = ["flex"]

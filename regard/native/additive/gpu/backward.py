@@ -6,11 +6,21 @@
 
 (r: see tiles.py; grad_v needs no sum of ds, which is 0.)
 
-Programs of the first kernel own queries and loop over keys; those of the second own keys and loop
-over queries. Each adds to its own rows, in float32 and in a fixed order, so only the gradients of
-broadcast biases and of diagonals need atomic additions. Unit sums go through memory, (units,
-length) with the lanes of a warp along the length: they are too many for registers, and one addition
-per tile is cheap compared to the tile itself.
+Two kernels: programs of the first own queries and loop over keys; those of the second own keys and
+loop over queries. Each writes sums of its own rows, in float32 and in a fixed order, which
+regard.native.additive.gpu.finish adds up over splits: only the gradients of broadcast biases and of
+diagonals need atomic additions, and all others are the same bit for bit in every run.
+
+Instructions per query, key and unit: 3.5 for the scores (4 multiply-adds, 10 others and a
+reciprocal for 4 units), 2.5 for r (a reciprocal for 2 units), 3 for the sums of the query and of v,
+2 for that of the keys: 9 and 8, with no exponential. One kernel for both sides would compute scores
+and r once, but sum over both axes of a tile: over the lanes of a warp that takes more instructions
+than it saves, and atomic additions would come in any order.
+
+There are no tensor-core products here: their layout would be that of the tile, whose sums over
+`other` would then cross lanes, and each pair of units would move through shared memory. Unit and
+value sums go through memory, (units, length) with the lanes of a warp along the length: they are
+too many for registers, and one addition per tile is cheap compared to the tile itself.
 """
 
 from typing import no_type_check
@@ -21,11 +31,12 @@ import triton.language as tl
 from regard.native.additive.gpu.tiles import (
     add_all_units,
     initial_scores,
+    key_ranges,
     locate_program,
-    product,
     residuals,
     score_gradients,
     split_range,
+    tops_at,
 )
 
 
@@ -38,9 +49,19 @@ def add_at(target, amount, inside):
 
 @triton.jit
 @no_type_check
+def clear(target, count, own_at, own_len):
+    """Write zeros to target (count, own_len)."""
+    for _ in range(0, count):
+        tl.store(target + own_at, tl.zeros_like(own_at).to(tl.float32), mask=own_at < own_len)
+        target += own_len
+
+
+@triton.jit
+@no_type_check
 def add_unit_gradients(
     grad_own, grad_weights, weights, slopes, own_exp, other_exp, own_raw, other_raw, own_at,
-    other_at, own_len, other_len, own_padded, other_padded, fits, units, dim,
+    other_at, own_len, other_len, own_padded, other_padded, own_tops, other_tops,
+    units, dim,
     FAST: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Add weights sum ds r (1 - r) to grad_own, sum ds r to grad_weights, both (units, own).
@@ -51,7 +72,7 @@ def add_unit_gradients(
     for unit in range(0, units, 2):
         r0, r1 = residuals(
             own_exp, other_exp, own_raw, other_raw, own_at, other_at, own_len, other_len,
-            own_padded, other_padded, fits, unit, dim, FAST, WIDE,
+            own_padded, other_padded, own_tops, other_tops, unit, dim, FAST, WIDE,
         )  # fmt: skip
         if grad_own is not None:
             w0 = tl.load(weights + unit)
@@ -93,27 +114,24 @@ def add_bias_gradients(
 @triton.jit
 @no_type_check
 def query_kernel(
-    grad_query, grad_weights, grad_bias, grad_diagonals, bias_strides, grad_out, delta, lse,
-    query, keys, values, query_exp, keys_exp, weights, totals, fits, first, last, allowed, bias,
-    diagonals, strides, heads, key_heads, num_queries, num_keys, query_padded, keys_padded, units,
-    dim, value_dim, splits, OWN: tl.constexpr, OTHER: tl.constexpr, VALUES: tl.constexpr,
-    ATOMIC: tl.constexpr, FAST: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr,
-    WIDE: tl.constexpr,
+    query_sums, v_sums, grad_bias, grad_diagonals, bias_strides, grad_rows, value_rows, delta, lse,
+    query, keys, values, query_exp, keys_exp, weights, totals, query_tops, keys_tops, first, last,
+    allowed, bias, diagonals, strides, heads, key_heads, num_queries, num_keys, query_padded,
+    keys_padded, units, dim, value_dim, splits, OWN: tl.constexpr,
+    OTHER: tl.constexpr, ATOMIC: tl.constexpr, FAST: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of one block of `OWN` queries of one head for one split of the keys.
 
-    All gradients are initialized with zeros and may be None: grad_query and grad_weights (splits,
-    batch, head, unit, query), grad_bias with `bias_strides`, grad_diagonals with the strides of the
-    diagonals.
+    All gradients may be None: query_sums and v_sums (splits, batch, head, unit, query), grad_bias
+    with `bias_strides` and grad_diagonals with the strides of the diagonals, both zeros before.
     """
     start, split, batch_head, num_slices = locate_program(num_queries, splits, OWN)
     batch, head = batch_head // heads, batch_head % heads
     key_side = batch * key_heads + head // (heads // key_heads)
     rows = start + tl.arange(0, OWN)
     rows_in = rows < num_queries
+    starts, ends = key_ranges(first, last, strides, batch, head, rows, num_queries, num_keys)
     at_rows = batch_head * num_queries + rows
-    starts = tl.load(first + at_rows, mask=rows_in, other=num_keys)
-    ends = tl.load(last + at_rows, mask=rows_in, other=0)
     logs = tl.load(lse + at_rows, mask=rows_in, other=0.0)
     logs = tl.where(
         logs == float("-inf"), 0.0, logs
@@ -123,12 +141,14 @@ def query_kernel(
     keys += key_side * num_keys * dim
     query_exp += batch_head * query_padded * units
     keys_exp += key_side * keys_padded * units
-    fits += key_side * (units // 4)
+    query_tops = tops_at(query_tops, batch_head, query_padded, start, units)
     weights += head * units
-    if grad_query is not None:
-        grad_query += (split * num_slices + batch_head) * num_queries * units
-    if grad_weights is not None:
-        grad_weights += (split * num_slices + batch_head) * num_queries * units
+    if query_sums is not None:
+        query_sums += (split * num_slices + batch_head) * num_queries * units
+        clear(query_sums, units, rows, num_queries)
+    if v_sums is not None:
+        v_sums += (split * num_slices + batch_head) * num_queries * units
+        clear(v_sums, units, rows, num_queries)
     begin, end = split_range(num_keys, split, splits, OTHER)
     for low in range(
         tl.maximum(begin, tl.min(starts, 0) // OTHER * OTHER),
@@ -140,131 +160,128 @@ def query_kernel(
             rows[None, :], cols[:, None], starts[None, :], ends[None, :], batch, head, num_queries,
             num_keys, allowed, bias, diagonals, strides, WIDE,
         )  # fmt: skip
-        if tl.max(tl.max(scores, 1), 0) > float("-inf"):
+        if tl.max(tl.max(scores, 0), 0) > float("-inf"):
+            tops = tops_at(keys_tops, key_side, keys_padded, low, units)
             scores = add_all_units(
                 scores + tl.load(totals + head), query_exp, keys_exp, query, keys, rows, cols,
-                num_queries, num_keys, query_padded, keys_padded, fits, weights, units, dim, FAST,
-                WIDE,
+                num_queries, num_keys, query_padded, keys_padded, query_tops, tops, weights, units,
+                dim, FAST, WIDE,
             )  # fmt: skip
             slopes = score_gradients(
                 tl.exp(scores - logs[None, :]), deltas[None, :],
-                grad_out + batch_head * num_queries * value_dim,
-                values + key_side * num_keys * value_dim, rows, cols, num_queries, num_keys,
-                value_dim, VALUES, DOT, PRECISION, WIDE,
+                grad_rows + batch_head * query_padded * value_dim,
+                value_rows + key_side * keys_padded * value_dim, rows, cols, query_padded,
+                keys_padded, value_dim,
             )  # fmt: skip
             add_bias_gradients(
                 grad_bias, bias_strides, grad_diagonals, strides, slopes, rows, cols, batch, head,
                 num_queries, num_keys, ATOMIC,
             )  # fmt: skip
-            if (grad_query is not None) or (grad_weights is not None):
+            if (query_sums is not None) or (v_sums is not None):
                 add_unit_gradients(
-                    grad_query, grad_weights, weights, slopes, query_exp, keys_exp, query, keys,
-                    rows, cols, num_queries, num_keys, query_padded, keys_padded, fits, units, dim,
-                    FAST, WIDE,
+                    query_sums, v_sums, weights, slopes, query_exp, keys_exp, query, keys, rows,
+                    cols, num_queries, num_keys, query_padded, keys_padded, query_tops, tops, units,
+                    dim, FAST, WIDE,
                 )  # fmt: skip
 
 
 @triton.jit
 @no_type_check
 def add_value_gradients(
-    grad_values, probs, grad_out, rows, cols, num_queries, num_keys, value_dim,
-    VALUES: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
-):  # fmt: skip
-    """Add sum_i p[i,j] grad_out[i] to grad_values, (key, value_dim)."""
-    for at in range(0, value_dim, VALUES):
-        lanes = at + tl.arange(0, VALUES)
-        inside = (lanes < value_dim)[None, :]
-        source = grad_out + rows.to(tl.int64)[:, None] * value_dim + lanes[None, :]
-        gradient = tl.load(source, mask=(rows < num_queries)[:, None] & inside, other=0.0)
-        part = product(tl.trans(probs), gradient, DOT, PRECISION, WIDE)
-        target = grad_values + cols.to(tl.int64)[:, None] * value_dim + lanes[None, :]
-        add_at(target, part, (cols < num_keys)[:, None] & inside)
+    value_sums, probs, grad_rows, own_at, other_at, own_len, other_padded, value_dim
+):
+    """Add sum_i p[i,j] grad_out[i] to value_sums, (value_dim, key)."""
+    for _ in range(0, value_dim):
+        gradient = tl.load(grad_rows + other_at)
+        add_at(value_sums + own_at, tl.sum(probs * gradient[:, None], 0), own_at < own_len)
+        value_sums += own_len
+        grad_rows += other_padded
     tl.debug_barrier()  # as in add_unit_gradients
 
 
 @triton.jit
 @no_type_check
 def keys_kernel(
-    grad_keys, grad_values, grad_out, delta, lse,
-    query, keys, values, query_exp, keys_exp, weights, totals, fits, first, last, allowed, bias,
-    diagonals, strides, heads, key_heads, num_queries, num_keys, query_padded, keys_padded, units,
-    dim, value_dim, splits, OWN: tl.constexpr, OTHER: tl.constexpr, VALUES: tl.constexpr,
-    FAST: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
+    keys_sums, value_sums, grad_rows, value_rows, delta, lse,
+    query, keys, values, query_exp, keys_exp, weights, totals, query_tops, keys_tops, first, last,
+    allowed, bias, diagonals, strides, heads, key_heads, num_queries, num_keys, query_padded,
+    keys_padded, units, dim, value_dim, splits, OWN: tl.constexpr,
+    OTHER: tl.constexpr, FAST: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of `OWN` keys of a key head for one split of all its heads' queries.
 
-    Both gradients are initialized with zeros and may be None: grad_keys (splits, batch, key_head,
-    unit, key) and grad_values (splits, batch, key_head, key, value_dim).
+    Both gradients may be None: keys_sums (splits, batch, key_head, unit, key) and value_sums
+    (splits, batch, key_head, value_dim, key).
     """
     start, split, key_side, num_slices = locate_program(num_keys, splits, OWN)
     batch = key_side // key_heads
     cols = start + tl.arange(0, OWN)
     keys += key_side * num_keys * dim
-    values += key_side * num_keys * value_dim
     keys_exp += key_side * keys_padded * units
-    fits += key_side * (units // 4)
-    if grad_keys is not None:
-        grad_keys += (split * num_slices + key_side) * num_keys * units
-    if grad_values is not None:
-        grad_values += (split * num_slices + key_side) * num_keys * value_dim
+    keys_tops = tops_at(keys_tops, key_side, keys_padded, start, units)
+    if keys_sums is not None:
+        keys_sums += (split * num_slices + key_side) * num_keys * units
+        clear(keys_sums, units, cols, num_keys)
+    if value_sums is not None:
+        value_sums += (split * num_slices + key_side) * num_keys * value_dim
+        clear(value_sums, value_dim, cols, num_keys)
     begin, end = split_range(num_queries, split, splits, OTHER)
     tiles = (end - begin + OTHER - 1) // OTHER
     group = heads // key_heads
     for step in range(0, group * tiles):
         head = key_side % key_heads * group + step // tiles
         rows = begin + step % tiles * OTHER + tl.arange(0, OTHER)
-        process_query_tile(
-            grad_keys, grad_values, grad_out, delta, lse, query, keys, values, query_exp, keys_exp,
-            weights, totals, fits, first, last, allowed, bias, diagonals, strides, batch, head,
-            batch * heads + head, start, rows, cols, num_queries, num_keys, query_padded,
-            keys_padded, units, dim, value_dim, OWN, VALUES, FAST, DOT, PRECISION, WIDE,
-        )  # fmt: skip
+        starts, ends = key_ranges(first, last, strides, batch, head, rows, num_queries, num_keys)
+        if (tl.min(starts, 0) < start + OWN) & (tl.max(ends, 0) > start):
+            scores = initial_scores(
+                rows[:, None], cols[None, :], starts[:, None], ends[:, None], batch, head,
+                num_queries, num_keys, allowed, bias, diagonals, strides, WIDE,
+            )  # fmt: skip
+            if tl.max(tl.max(scores, 0), 0) > float("-inf"):
+                process_query_tile(
+                    keys_sums, value_sums, grad_rows, value_rows + key_side * keys_padded *
+                    value_dim, delta, lse, query, keys, query_exp, keys_exp, weights +
+                    head * units, totals + head, query_tops, keys_tops, scores,
+                    batch * heads + head, begin + step % tiles * OTHER, rows, cols, num_queries,
+                    num_keys, query_padded, keys_padded, units, dim, value_dim, FAST, WIDE,
+                )  # fmt: skip
 
 
 @triton.jit
 @no_type_check
 def process_query_tile(
-    grad_keys, grad_values, grad_out, delta, lse, query, keys, values, query_exp, keys_exp,
-    weights, totals, fits, first, last, allowed, bias, diagonals, strides, batch, head, batch_head,
-    start, rows, cols, num_queries, num_keys, query_padded, keys_padded, units, dim, value_dim,
-    OWN: tl.constexpr, VALUES: tl.constexpr, FAST: tl.constexpr, DOT: tl.constexpr,
-    PRECISION: tl.constexpr, WIDE: tl.constexpr,
+    keys_sums, value_sums, grad_rows, value_rows, delta, lse, query, keys, query_exp, keys_exp,
+    weights, total, query_tops, keys_tops, scores, batch_head, low, rows, cols, num_queries,
+    num_keys, query_padded, keys_padded, units, dim, value_dim, FAST: tl.constexpr,
+    WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Add the gradients of one tile of queries, with any ranges, to the keys of `keys_kernel`."""
+    """Add the gradients of one tile of queries, from `low` on, to the keys of `keys_kernel`."""
     rows_in = rows < num_queries
     at_rows = batch_head * num_queries + rows
-    starts = tl.load(first + at_rows, mask=rows_in, other=num_keys)
-    ends = tl.load(last + at_rows, mask=rows_in, other=0)
-    if (tl.min(starts, 0) < start + OWN) & (tl.max(ends, 0) > start):
-        scores = initial_scores(
-            rows[:, None], cols[None, :], starts[:, None], ends[:, None], batch, head, num_queries,
-            num_keys, allowed, bias, diagonals, strides, WIDE,
+    query += batch_head * num_queries * dim
+    query_exp += batch_head * query_padded * units
+    query_tops = tops_at(query_tops, batch_head, query_padded, low, units)
+    grad_rows += batch_head * query_padded * value_dim
+    logs = tl.load(lse + at_rows, mask=rows_in, other=0.0)
+    logs = tl.where(logs == float("-inf"), 0.0, logs)
+    scores = add_all_units(
+        scores + tl.load(total), keys_exp, query_exp, keys, query, cols, rows, num_keys,
+        num_queries, keys_padded, query_padded, keys_tops, query_tops, weights, units, dim, FAST,
+        WIDE,
+    )  # fmt: skip
+    probs = tl.exp(scores - logs[:, None])
+    if value_sums is not None:
+        add_value_gradients(
+            value_sums, probs, grad_rows, cols, rows, num_keys, query_padded, value_dim
+        )
+    if keys_sums is not None:
+        deltas = tl.load(delta + at_rows, mask=rows_in, other=0.0)
+        slopes = score_gradients(
+            probs, deltas[:, None], value_rows, grad_rows, cols, rows, keys_padded, query_padded,
+            value_dim,
         )  # fmt: skip
-        if tl.max(tl.max(scores, 1), 0) > float("-inf"):
-            query += batch_head * num_queries * dim
-            grad_out += batch_head * num_queries * value_dim
-            weights += head * units
-            query_exp += batch_head * query_padded * units
-            logs = tl.load(lse + at_rows, mask=rows_in, other=0.0)
-            logs = tl.where(logs == float("-inf"), 0.0, logs)
-            scores = add_all_units(
-                scores + tl.load(totals + head), keys_exp, query_exp, keys, query, cols, rows,
-                num_keys, num_queries, keys_padded, query_padded, fits, weights, units, dim, FAST,
-                WIDE,
-            )  # fmt: skip
-            probs = tl.exp(scores - logs[:, None])
-            if grad_values is not None:
-                add_value_gradients(
-                    grad_values, probs, grad_out, rows, cols, num_queries, num_keys, value_dim,
-                    VALUES, DOT, PRECISION, WIDE,
-                )  # fmt: skip
-            if grad_keys is not None:
-                deltas = tl.load(delta + at_rows, mask=rows_in, other=0.0)
-                slopes = score_gradients(
-                    probs, deltas[:, None], values, grad_out, cols, rows, num_keys, num_queries,
-                    value_dim, VALUES, DOT, PRECISION, WIDE,
-                )  # fmt: skip
-                add_unit_gradients(
-                    grad_keys, None, weights, slopes, keys_exp, query_exp, keys, query, cols, rows,
-                    num_keys, num_queries, keys_padded, query_padded, fits, units, dim, FAST, WIDE,
-                )  # fmt: skip
+        add_unit_gradients(
+            keys_sums, None, weights, slopes, keys_exp, query_exp, keys, query, cols, rows,
+            num_keys, num_queries, keys_padded, query_padded, keys_tops, query_tops, units, dim,
+            FAST, WIDE,
+        )  # fmt: skip

@@ -15,11 +15,12 @@ import triton.language as tl
 
 from regard.native.additive.gpu.tiles import (
     add_all_units,
-    add_row_units,
     initial_scores,
+    key_ranges,
     locate_program,
     product,
     split_range,
+    tops_at,
 )
 
 
@@ -70,57 +71,56 @@ def finish(
 @triton.jit
 @no_type_check
 def read_kernel(
-    out, lse, query, keys, values, query_exp, keys_exp, weights, totals, fits, first, last,
-    allowed, bias, diagonals, strides,
+    out, lse, query, keys, values, query_exp, keys_exp, weights, totals, query_tops, keys_tops,
+    first, last, allowed, bias, diagonals, strides,
     heads, key_heads, num_queries, num_keys, query_padded, keys_padded, units, dim, value_dim,
     splits, OWN: tl.constexpr, OTHER: tl.constexpr, VALUES: tl.constexpr, CHUNKED: tl.constexpr,
-    UNITS: tl.constexpr, FAST: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr,
-    WIDE: tl.constexpr,
+    FAST: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Read a split of the keys for `OWN` queries of one head; a single query if `fits` is None.
+    """Read a split of the keys for `OWN` queries of one head.
 
     Writes out (splits, batch, head, query, value_dim) and lse (splits, batch, head, query). If a
-    value has more than `VALUES` numbers (`CHUNKED`), out holds the sums between tiles and must be
-    initialized with zeros.
+    value has more than `VALUES` numbers (`CHUNKED`), out holds the sums between tiles.
     """
     start, split, batch_head, num_slices = locate_program(num_queries, splits, OWN)
     batch, head = batch_head // heads, batch_head % heads
     key_side = batch * key_heads + head // (heads // key_heads)
     rows = start + tl.arange(0, OWN)
     rows_in = rows < num_queries
-    starts = tl.load(first + batch_head * num_queries + rows, mask=rows_in, other=num_keys)
-    ends = tl.load(last + batch_head * num_queries + rows, mask=rows_in, other=0)
+    starts, ends = key_ranges(first, last, strides, batch, head, rows, num_queries, num_keys)
+    query += batch_head * num_queries * dim
     keys += key_side * num_keys * dim
-    if fits is not None:
-        query_exp += batch_head * query_padded * units
-        keys_exp += key_side * keys_padded * units
-        fits += key_side * (units // 4)
+    query_exp += batch_head * query_padded * units
+    keys_exp += key_side * keys_padded * units
+    query_tops = tops_at(query_tops, batch_head, query_padded, start, units)
+    weights += head * units
     out += (split * num_slices + batch_head) * num_queries * value_dim
-    total = tl.load(totals + head)
     begin, end = split_range(num_keys, split, splits, OTHER)
     begin = tl.maximum(begin, tl.min(starts, 0) // OTHER * OTHER)
     end = tl.minimum(end, tl.max(ends, 0))
     top = tl.full((OWN,), float("-inf"), WIDE)
     norm = tl.full((OWN,), 0.0, WIDE)
     sums = tl.full((VALUES, OWN), 0.0, WIDE)
+    if CHUNKED:
+        for at in range(0, value_dim, VALUES):
+            lanes = at + tl.arange(0, VALUES)
+            inside = (lanes < value_dim)[:, None] & rows_in[None, :]
+            target = out + rows.to(tl.int64)[None, :] * value_dim + lanes[:, None]
+            tl.store(target, sums, mask=inside)
+        tl.debug_barrier()
     for low in range(begin, end, OTHER):
         cols = low + tl.arange(0, OTHER)
         scores = initial_scores(
             rows[None, :], cols[:, None], starts[None, :], ends[None, :], batch, head, num_queries,
             num_keys, allowed, bias, diagonals, strides, WIDE,
         )  # fmt: skip
-        if tl.max(tl.max(scores, 1), 0) > float("-inf"):
-            if fits is None:
-                scores = add_row_units(
-                    scores + total, query + (batch_head * num_queries + start) * dim, keys, cols,
-                    num_keys, weights + head * units, dim, UNITS, FAST, WIDE,
-                )  # fmt: skip
-            else:
-                scores = add_all_units(
-                    scores + total, query_exp, keys_exp, query + batch_head * num_queries * dim,
-                    keys, rows, cols, num_queries, num_keys, query_padded, keys_padded, fits,
-                    weights + head * units, units, dim, FAST, WIDE,
-                )  # fmt: skip
+        if tl.max(tl.max(scores, 0), 0) > float("-inf"):
+            scores = add_all_units(
+                scores + tl.load(totals + head), query_exp, keys_exp, query, keys, rows, cols,
+                num_queries, num_keys, query_padded, keys_padded, query_tops,
+                tops_at(keys_tops, key_side, keys_padded, low, units), weights, units, dim, FAST,
+                WIDE,
+            )  # fmt: skip
             new_top = tl.maximum(top, tl.max(scores, 0))
             # No key yet: e^(-inf - 0) = 0, not NaN.
             anchor = tl.where(new_top == float("-inf"), 0.0, new_top)

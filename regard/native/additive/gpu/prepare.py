@@ -1,38 +1,29 @@
-"""Arguments of the GPU kernels of additive attention: exponentials, ranges, strides, tile sizes.
+"""Arguments of the GPU kernels of additive attention: exponentials, transposes, tile sizes.
 
-    A = exp(2 (a - top))     B = exp(2 (b + top))
-    top[d] = max_i a[i,d]    fits[d] = top[d] + max_j b[j,d] <= LIMIT
+    A = exp(2 a)     B = exp(2 b)     top = max over 128 rows and a chunk of units
 
-so that A B = exp(2 (a + b)), A <= 1, and B is finite where `fits` is True: see
-regard.native.additive.gpu.tiles.
+so that A B = exp(2 (a + b)): one kernel writes A, B, their tops and, for the backward, what it
+reads of values and gradients. See regard.native.additive.gpu.tiles.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, no_type_check
 
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import pad
 
-from regard.native.additive.gpu.tiles import CHUNK, LIMIT, product
-
-MAX_STEP_QUERIES = 4
-"""Up to this number of queries (step-by-step decoding), tanh is computed pair by pair."""
+from regard.native.additive.gpu.tiles import CHUNK, LENGTH_MULTIPLE, product
 
 MAX_SPLITS = 16
 
 MIN_SIDE = 16
 """Smallest side of a product on tensor cores."""
 
-MIN_TILES_PER_SPLIT = 2
-"""Smallest number of tiles of a split: merging splits costs several small kernels."""
+MAX_EXP_INPUT = tl.constexpr(40.0)
+"""Largest |a| or |b| whose exponential is exact and finite in float32."""
 
-LENGTH_MULTIPLE = 64
-"""Rows of exponentials are padded to a multiple of this; each side of a tile must divide it."""
-
-MAX_SHARED_WEIGHT = 1e9
+MAX_SHARED_WEIGHT = tl.constexpr(1e9)
 """Largest |v| of units that share a division: v times three divisors must be finite too."""
 
 
@@ -44,12 +35,10 @@ class Tiles(NamedTuple):
     other: int
     """Keys (or queries) processed at a time: rows of a tile. The tensor cores need 16 or more."""
     values: int
-    """Largest part of a value processed at a time."""
+    """Largest part of a value processed at a time by the forward."""
     warps: int
     programs: int
     """Target number of programs: with fewer, the other side is split over several."""
-    units: int = 64
-    """Number of units computed at a time for few queries."""
     registers: int | None = 128
     """Maximum of registers per thread on NVIDIA: 128 for 16 warps per multiprocessor, 255 for 8."""
 
@@ -58,6 +47,11 @@ class Tiles(NamedTuple):
         own = triton.next_power_of_2(max(own_len, MIN_SIDE))
         values = triton.next_power_of_2(max(value_dim, MIN_SIDE))
         return self._replace(own=min(self.own, own), values=min(self.values, values))
+
+    def num_splits(self, programs: int, other_len: int) -> int:
+        """Return the number of programs that share the other side, each with whole tiles."""
+        most = min(triton.cdiv(other_len, self.other), MAX_SPLITS)
+        return max(1, min(self.programs // programs, most))
 
 
 class AdditiveInputs(NamedTuple):
@@ -80,14 +74,13 @@ class AdditiveInputs(NamedTuple):
         return batch, heads, num_queries, self.keys.shape[2]
 
     @property
-    def is_step(self) -> bool:
-        """True for so few queries that exponentials of all keys cost more than they save."""
-        return self.query.shape[2] <= MAX_STEP_QUERIES
-
-    @property
     def sum_dtype(self) -> torch.dtype:
         """Dtype of sums."""
         return torch.float64 if self.query.dtype == torch.float64 else torch.float32
+
+    def empty(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """Return uninitialized memory for sums."""
+        return torch.empty(shape, dtype=dtype or self.sum_dtype, device=self.query.device)
 
 
 class LaunchArguments(NamedTuple):
@@ -99,6 +92,8 @@ class LaunchArguments(NamedTuple):
     """Constants and options of the launch, without the tile sizes."""
     units: int
     """dim, padded to whole chunks."""
+    transposes: list[Tensor]
+    """grad_out and values, (batch, head, value_dim, padded length), and delta; of a backward."""
 
 
 def is_interpreted() -> bool:
@@ -106,116 +101,181 @@ def is_interpreted() -> bool:
     return not isinstance(product, triton.JITFunction)
 
 
-def num_splits(programs: int, other_len: int, tiles: Tiles) -> int:
-    """Return the number of programs that share the other side: enough, each with a few tiles."""
-    most = min(other_len // (tiles.other * MIN_TILES_PER_SPLIT), MAX_SPLITS)
-    return max(1, min(tiles.programs // programs, most))
-
-
 def strides_of(tensor: Tensor | None, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the strides of the tensor expanded to a shape: 0 along broadcast axes."""
     return (0,) * len(shape) if tensor is None else tensor.expand(shape).stride()
 
 
-def compute_exponentials(
-    query: Float[Tensor, "batch head query dim"],
-    keys: Float[Tensor, "batch key_head key dim"],
-    weights: Float[Tensor, "head units"],
-) -> tuple[
-    Float[Tensor, "batch head units query_padded"],
-    Float[Tensor, "batch key_head units keys_padded"],
-    Int[Tensor, "batch key_head chunks"],
-]:
-    """Return A and B with lengths last, and for each chunk of units whether all of them fit."""
-    heads, key_heads, dim = query.shape[1], keys.shape[1], query.shape[-1]
-    sum_dtype, units, group = weights.dtype, weights.shape[-1], heads // key_heads
-    query = query.to(sum_dtype).unflatten(1, (key_heads, group))
-    keys = keys.to(sum_dtype)
-    top = query.amax((2, 3))  # (batch, key_head, dim)
-    largest = weights.abs().amax(-1).unflatten(0, (key_heads, group)).amax(-1)
-    is_small = largest <= MAX_SHARED_WEIGHT  # (key_head,)
-    # (batch, key_head, dim); NaN does not fit.
-    fits = (top + keys.amax(2) <= LIMIT) & is_small[:, None]
-    fits = pad(fits, (0, units - dim), value=True).unflatten(-1, (units // CHUNK, CHUNK)).all(-1)
-    query_exp = (2.0 * (query - top[:, :, None, None])).exp().flatten(1, 2)
-    keys_exp = (2.0 * (keys + top[:, :, None])).exp()
-    return _pad_units(query_exp, units), _pad_units(keys_exp, units), fits.to(torch.int32)
-
-
-def _pad_units(exponentials: Tensor, units: int) -> Tensor:
-    """Return (..., length, dim) as (..., units, padded length)."""
-    length, dim = exponentials.shape[-2:]
-    sizes = 0, padded_length(length) - length, 0, units - dim
-    return pad(exponentials.transpose(2, 3), sizes).contiguous()
-
-
 def padded_length(length: int) -> int:
     """Round a length up to whole tiles, so that kernels load exponentials without masks."""
-    return triton.cdiv(length, LENGTH_MULTIPLE) * LENGTH_MULTIPLE
+    return triton.cdiv(length, LENGTH_MULTIPLE.value) * LENGTH_MULTIPLE.value
 
 
-def key_ranges(
-    inputs: AdditiveInputs,
-) -> tuple[Int[Tensor, "batch head query"], Int[Tensor, "batch head query"]]:
-    """Return first and last clipped to 0 .. key; (key, 0) if empty, which widens no range."""
-    *rows, num_keys = inputs.sizes
-    device = inputs.query.device
-    first = torch.zeros((), dtype=torch.int64, device=device)
-    if inputs.first is not None:
-        first = inputs.first.clamp(0, num_keys)
-    last = torch.full_like(first, num_keys)
-    if inputs.last is not None:
-        last = inputs.last.clamp(0, num_keys)
-    is_open = first < last
-    first, last = torch.where(is_open, first, num_keys), torch.where(is_open, last, 0)
-    first, last = (bound.to(torch.int32).expand(rows).contiguous() for bound in (first, last))
-    return first, last
+@triton.jit
+@no_type_check
+def transpose_rows(
+    source, target, tops, v, weights, totals, program, heads, length, padded, dim, padded_dim,
+    v_stride, ROWS: tl.constexpr, LANES: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Write `ROWS` rows of source (slice, length, dim) to target (slice, padded_dim, padded).
+
+    With `tops`, write their exponentials, and the largest number of each chunk of units, or
+    infinity if one is too large for a shared division. With `v`, also check the weights of the
+    head, and write them and their sum.
+    """
+    blocks = padded // ROWS
+    slice_at = (program // blocks).to(tl.int64)
+    rows = program % blocks * ROWS + tl.arange(0, ROWS)
+    total = tl.zeros((LANES,), WIDE)
+    is_first = (program % blocks == 0) & (slice_at < heads)  # one program of each head
+    for low in range(0, padded_dim, LANES):
+        lanes = low + tl.arange(0, LANES)
+        inside = (rows < length)[:, None] & (lanes < dim)[None, :]
+        at = (slice_at * length + rows)[:, None] * dim + lanes[None, :]
+        x = tl.load(source + at, mask=inside, other=0.0).to(WIDE)
+        if tops is not None:
+            is_normal = tl.abs(x) <= MAX_EXP_INPUT  # not so for NaN
+            if v is not None:
+                weight = tl.load(v + slice_at % heads * v_stride + lanes, mask=lanes < dim, other=0)
+                weight = weight.to(WIDE)
+                total += weight
+                is_normal = is_normal & (tl.abs(weight) <= MAX_SHARED_WEIGHT)[None, :]
+                if is_first:
+                    head_weights = weights + slice_at * padded_dim + lanes
+                    tl.store(head_weights, -2.0 * weight, mask=lanes < padded_dim)
+            top = tl.where(inside, tl.where(is_normal, x, float("inf")), float("-inf"))
+            top = tl.max(tl.reshape(tl.max(top, 0), (LANES // CHUNK, CHUNK)), 1)
+            chunks = low // CHUNK + tl.arange(0, LANES // CHUNK)
+            chunk = program.to(tl.int64) * (padded_dim // CHUNK) + chunks
+            tl.store(tops + chunk, top, mask=chunks < padded_dim // CHUNK)
+            x = tl.where(inside, tl.exp(2.0 * tl.where(is_normal, x, 0.0)), 0.0)
+        at = (slice_at * padded_dim + lanes)[None, :] * padded + rows[:, None]
+        tl.store(target + at, x, mask=(lanes < padded_dim)[None, :])
+    if v is not None:  # noqa: SIM102  # a constant: Triton compiles one side
+        if is_first:
+            tl.store(totals + slice_at, tl.sum(total, 0))  # sum_d v[d] (1 - 2 r) = total + ...
 
 
-def prepare(inputs: AdditiveInputs, tiles: Tiles) -> LaunchArguments:
-    """Return the arguments shared by all kernels."""
+@triton.jit
+@no_type_check
+def sum_products(
+    delta, left, right, program, length, padded, dim,
+    ROWS: tl.constexpr, LANES: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Write the inner products of `ROWS` rows to delta (slice, length)."""
+    blocks = padded // ROWS
+    rows = program % blocks * ROWS + tl.arange(0, ROWS)
+    total = tl.zeros((ROWS,), WIDE)
+    first = (program // blocks).to(tl.int64) * length
+    for low in range(0, dim, LANES):
+        lanes = low + tl.arange(0, LANES)
+        inside = (rows < length)[:, None] & (lanes < dim)[None, :]
+        at = (first + rows)[:, None] * dim + lanes[None, :]
+        x = tl.load(left + at, mask=inside, other=0.0).to(WIDE)
+        total += tl.sum(x * tl.load(right + at, mask=inside, other=0.0).to(WIDE), 1)
+    tl.store(delta + first + rows, total, mask=rows < length)
+
+
+@triton.jit
+@no_type_check
+def prepare_kernel(
+    query_exp, keys_exp, query_tops, keys_tops, weights, totals, grad_rows, value_rows, delta,
+    query, keys, values, v, out, grad_out, slices, heads, num_queries, num_keys, query_padded,
+    keys_padded, units, dim, value_dim, v_stride, ROWS: tl.constexpr, LANES: tl.constexpr,
+    WIDE: tl.constexpr,
+):  # fmt: skip
+    """Prepare `ROWS` rows of the query, or of the keys; `slices` is batch * heads."""
+    program = tl.program_id(0)
+    query_programs = slices * (query_padded // ROWS)
+    if program < query_programs:
+        transpose_rows(
+            query, query_exp, query_tops, v, weights, totals, program, heads, num_queries,
+            query_padded, dim, units, v_stride, ROWS, LANES, WIDE,
+        )  # fmt: skip
+        if grad_out is not None:
+            transpose_rows(
+                grad_out, grad_rows, None, None, None, None, program, heads, num_queries,
+                query_padded, value_dim, value_dim, 0, ROWS, LANES, WIDE,
+            )  # fmt: skip
+            sum_products(
+                delta, out, grad_out, program, num_queries, query_padded, value_dim, ROWS, LANES,
+                WIDE,
+            )  # fmt: skip
+    else:
+        program -= query_programs
+        transpose_rows(
+            keys, keys_exp, keys_tops, None, None, None, program, heads, num_keys, keys_padded, dim,
+            units, 0, ROWS, LANES, WIDE,
+        )  # fmt: skip
+        if grad_out is not None:
+            transpose_rows(
+                values, value_rows, None, None, None, None, program, heads, num_keys, keys_padded,
+                value_dim, value_dim, 0, ROWS, LANES, WIDE,
+            )  # fmt: skip
+
+
+def prepare(
+    inputs: AdditiveInputs, tiles: Tiles, out: Tensor | None = None, grad_out: Tensor | None = None
+) -> LaunchArguments:
+    """Return the arguments shared by all kernels; with grad_out, those of a backward."""
     batch, heads, num_queries, num_keys = inputs.sizes
     _, key_heads, _, dim = inputs.keys.shape
     value_dim = inputs.values.shape[-1]
-    units = triton.cdiv(dim, CHUNK) * CHUNK
-    weights = pad(-2.0 * inputs.v.to(inputs.sum_dtype), (0, units - dim))
-    weights = weights.expand(heads, units).contiguous()
-    totals = weights.sum(-1) * -0.5  # sum_d v[d] (1 - 2 r[d]) = total + sum_d weights[d] r[d]
-    exps = None, None, None
-    if not inputs.is_step:
-        exps = compute_exponentials(inputs.query, inputs.keys, weights)
+    query, keys, values, v = (x.contiguous() for x in inputs[:4])
+    padded, sides = (padded_length(num_queries), padded_length(num_keys)), (heads, key_heads)
+    pairs = [(batch * side, length) for side, length in zip(sides, padded, strict=True)]
+    chunks = triton.cdiv(dim, CHUNK.value)
+    units, rows = chunks * CHUNK.value, LENGTH_MULTIPLE.value
+    blocks = [side * length // rows for side, length in pairs]
+    exps = [inputs.empty(side, units, length) for side, length in pairs]
+    weights = inputs.empty(heads, units), inputs.empty(heads)
+    tops = [inputs.empty(number, chunks) for number in blocks]
+    transposes: list[Tensor] = []
+    if grad_out is not None:
+        transposes = [inputs.empty(side, value_dim, length) for side, length in pairs]
+        transposes.append(inputs.empty(batch * heads, num_queries))
+    wide = tl.float64 if inputs.sum_dtype == torch.float64 else tl.float32
+    launch(
+        prepare_kernel, sum(blocks),
+        *exps, *tops, *weights, *(transposes or (None,) * 3), query, keys, values, v, out, grad_out,
+        batch * heads, heads, num_queries, num_keys, *padded, units, dim, value_dim,
+        dim if v.shape[0] > 1 else 0, ROWS=rows, LANES=32, WIDE=wide,
+    )  # fmt: skip
     allowed = None if inputs.allowed is None else inputs.allowed.view(torch.uint8)
     diagonals = None if inputs.diagonals is None else inputs.diagonals.contiguous()
     diagonal_shape = batch, heads, num_queries + num_keys - 1
     strides = (
         *strides_of(allowed, inputs.sizes), *strides_of(inputs.bias, inputs.sizes),
-        *strides_of(diagonals, diagonal_shape)[:2],
+        *strides_of(diagonals, diagonal_shape)[:2], *strides_of(inputs.first, inputs.sizes[:3]),
+        *strides_of(inputs.last, inputs.sizes[:3]),
     )  # fmt: skip
     arguments = (
-        inputs.query.contiguous(), inputs.keys.contiguous(), inputs.values.contiguous(), exps[0],
-        exps[1], weights, totals, exps[2], *key_ranges(inputs), allowed, inputs.bias, diagonals,
-        strides, heads, key_heads, num_queries, num_keys, padded_length(num_queries),
-        padded_length(num_keys), units, dim, value_dim,
+        query, keys, values, *exps, *weights, *tops, inputs.first, inputs.last, allowed,
+        inputs.bias, diagonals, strides, heads, key_heads, num_queries, num_keys, *padded, units,
+        dim, value_dim,
     )  # fmt: skip
     is_nvidia = torch.version.cuda is not None and not is_interpreted()
     flags: dict[str, Any] = {
         "FAST": is_nvidia and inputs.sum_dtype == torch.float32,
-        "DOT": _dot_dtype(inputs.query.dtype),
-        # Three products in tf32 are as accurate as float32; only NVIDIA supports them.
-        "PRECISION": "tf32x3" if is_nvidia and inputs.query.dtype == torch.float32 else "ieee",
-        "WIDE": tl.float64 if inputs.sum_dtype == torch.float64 else tl.float32,
+        "WIDE": wide,
         "num_warps": tiles.warps,
         "num_stages": 1,  # prefetching loads would take too many registers
     }
     if is_nvidia:
         flags["maxnreg"] = tiles.registers
-    return LaunchArguments(arguments, flags, units)
+    return LaunchArguments(arguments, flags, units, transposes)
 
 
-def _dot_dtype(dtype: torch.dtype) -> tl.dtype:
-    """Return the dtype of tensor-core products; the interpreter has no correct bfloat16."""
-    if dtype == torch.float64:
-        return tl.float64
-    if is_interpreted():
-        return tl.float32
-    return {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}.get(dtype, tl.float32)
+def product_flags(dtype: torch.dtype) -> dict[str, Any]:
+    """Return the constants of tensor-core products; the interpreter has no correct bfloat16."""
+    names = {torch.float64: tl.float64}
+    if not is_interpreted():
+        names |= {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
+    # Three products in tf32 are as accurate as float32; only NVIDIA supports them.
+    is_tf32 = dtype == torch.float32 and torch.version.cuda is not None and not is_interpreted()
+    return {"DOT": names.get(dtype, tl.float32), "PRECISION": "tf32x3" if is_tf32 else "ieee"}
+
+
+def launch(kernel: Any, programs: int, *arguments: Any, **flags: Any) -> None:
+    """Launch a kernel. (Any: a Triton kernel takes other arguments than the decorated function.)"""
+    kernel[(programs,)](*arguments, **flags)

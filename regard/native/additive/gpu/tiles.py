@@ -2,18 +2,23 @@
 
     score[i,j] = sum_d v[d] tanh(a[i,d] + b[j,d])    (bahdanau2015, A.1.2; a: query, b: key)
     tanh(a + b) = 1 - 2 r    r = 1 / (1 + A B)    tanh' = 4 r (1 - r)
-    A = exp(2 (a - top))     B = exp(2 (b + top))
+    A = exp(2 a)     B = exp(2 b)
 
 A and B cost one exponential per number, not per pair; what remains per pair and unit is a
-multiply-add and a reciprocal. Reciprocals are slow on a GPU (special-function units: a sixteenth of
-a lane's rate), so several units share one division: v0/x0 + v1/x1 = (v0 x1 + v1 x0) / (x0 x1), and
-the same again for two of these.
+multiply-add and a reciprocal. Reciprocals are slow on a GPU (special-function units: an eighth of
+the rate of multiply-adds), so several units share one division: v0/x0 + v1/x1 = (v0 x1 + v1 x0) /
+(x0 x1), and the same again for two of these.
 
-Range: `top` is the largest a of the unit, so A is at most 1. If the largest a and b add up to
-`LIMIT` or less, x is at most 1 + e^20, the product of four is at most 6e34, and A underflows to 0
-only for pairs whose tanh is -1 to the last bit: the sum is below LIMIT - 43. Otherwise the four
-units are computed separately from a and b themselves: tanh(a + b) with |a + b| clamped at 30. So
-every finite input is accurate; in float32 each tanh to about 2e-7.
+Range: if the largest a and b of a chunk of units and 128 rows are at most 40 in size and add up to
+`LIMIT` or less, x is at most 1 + e^20, the product of four is at most 6e34, A and B are normal
+numbers, and A B underflows only where tanh is -1 to the last bit. Otherwise the four units are
+computed separately from a and b themselves: tanh(a + b) with |a + b| clamped at 30. So every finite
+input is accurate.
+
+Error in float32, with u = 2^-24: A and B err by up to (2 + |2 a|) u (an exponential of base 2),
+the multiply-add by u, a reciprocal by 2 u, each of four products by u: r errs by 12 u for |a|, |b|
+<= 1, and tanh by 2 r (1 - r) <= 1/2 of the error of A B and 4 u of 1 - 2 r. r (1 - r) = r - r r, of
+one rounding, errs by 6 u absolute: much only for units that are saturated for every pair.
 
 A tile has the `other` side in rows and the side that the program owns (`own`) in columns, along
 which Triton puts the lanes of a warp: sums over `other` then stay (almost) inside a thread.
@@ -24,10 +29,13 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-CHUNK = 4
+CHUNK = tl.constexpr(4)
 """Units computed at a time; the unit axes are padded to a multiple of it."""
 
-LIMIT = 10.0
+LENGTH_MULTIPLE = tl.constexpr(128)
+"""Rows of exponentials are padded to a multiple of this; each side of a tile must divide it."""
+
+LIMIT = tl.constexpr(10.0)
 """Maximum a + b whose units share a division: (1 + exp(2 LIMIT)) ** CHUNK fits float32."""
 
 # no_type_check: the shape checker of the tests would wrap the source that Triton compiles.
@@ -79,11 +87,35 @@ def product(left, right, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.co
 
     Not as the sum of a product with three axes: Triton (3.6) rewrites it to a product in tf32.
     """
-    if right.shape[1] == 1:
-        result = tl.sum(left.to(WIDE) * tl.trans(right).to(WIDE), 1)[:, None]
-    else:
-        result = tl.dot(left.to(DOT), right.to(DOT), input_precision=PRECISION, out_dtype=WIDE)
-    return result
+    return tl.dot(left.to(DOT), right.to(DOT), input_precision=PRECISION, out_dtype=WIDE)
+
+
+@triton.jit
+@no_type_check
+def key_ranges(first, last, strides, batch, head, rows, num_queries, num_keys):
+    """Return first and last of rows, clipped to the keys; (key, 0) if empty: it widens no range."""
+    is_open = rows < num_queries
+    starts = tl.zeros_like(rows)
+    ends = starts + num_keys
+    if first is not None:
+        at = batch * strides[10] + head * strides[11] + rows * strides[12]
+        loaded = tl.load(first + at, mask=is_open, other=0)
+        starts = tl.minimum(tl.maximum(loaded, 0), num_keys).to(tl.int32)
+    if last is not None:
+        at = batch * strides[13] + head * strides[14] + rows * strides[15]
+        loaded = tl.load(last + at, mask=is_open, other=0)
+        ends = tl.minimum(tl.maximum(loaded, 0), num_keys).to(tl.int32)
+    is_open = is_open & (starts < ends)
+    return tl.where(is_open, starts, num_keys), tl.where(is_open, ends, 0)
+
+
+@triton.jit
+@no_type_check
+def tops_at(tops, slice_at, padded, start, units):
+    """Return the address of the tops of the block of rows with `start`."""
+    return tops + (slice_at * (padded // LENGTH_MULTIPLE) + start // LENGTH_MULTIPLE) * (
+        units // CHUNK
+    )
 
 
 @triton.jit
@@ -133,13 +165,7 @@ def exact_residual(
     own = tl.load(own, mask=own_at < own_len, other=0.0).to(WIDE) * 0.5
     other = other_raw + other_at.to(tl.int64) * dim + unit
     other = tl.load(other, mask=other_at < other_len, other=0.0).to(WIDE) * 0.5
-    return clamped_residual(other[:, None] + own[None, :], FAST)
-
-
-@triton.jit
-@no_type_check
-def clamped_residual(half, FAST: tl.constexpr):
-    """Return r of half the sum a + b."""
+    half = other[:, None] + own[None, :]
     half = tl.where(half > 15.0, 15.0, half)  # not tl.minimum, which drops NaN
     half = tl.where(half < -15.0, -15.0, half)
     return reciprocal(1.0 + tl.exp(half * 4.0), FAST)
@@ -183,41 +209,14 @@ def add_units_exact(
 
 @triton.jit
 @no_type_check
-def row_residuals(query, keys, cols, num_keys, lanes, dim, FAST: tl.constexpr, WIDE: tl.constexpr):
-    """Return r of one query and a tile of keys, (key, units of `lanes`), for finite inputs."""
-    lanes_in = lanes < dim
-    inside = (cols < num_keys)[:, None] & lanes_in[None, :]
-    own = tl.load(query + lanes, mask=lanes_in, other=0.0).to(WIDE) * 0.5
-    other = keys + cols.to(tl.int64)[:, None] * dim + lanes[None, :]
-    other = tl.load(other, mask=inside, other=0.0).to(WIDE) * 0.5
-    return clamped_residual(other + own[None, :], FAST)
-
-
-@triton.jit
-@no_type_check
-def add_row_units(
-    scores, query, keys, cols, num_keys, weights, dim,
-    UNITS: tl.constexpr, FAST: tl.constexpr, WIDE: tl.constexpr,
-):  # fmt: skip
-    """Return scores (key, 1) + sum_d weights[d] r[d] of the query at `query`, many units at a time,
-    as there are too few pairs to occupy a GPU with one unit after the other."""
-    for unit in range(0, dim, UNITS):
-        lanes = unit + tl.arange(0, UNITS)
-        weight = tl.load(weights + lanes, mask=lanes < dim, other=0.0)
-        r = row_residuals(query, keys, cols, num_keys, lanes, dim, FAST, WIDE)
-        scores += tl.sum(r * weight[None, :], 1)[:, None]
-    return scores
-
-
-@triton.jit
-@no_type_check
 def add_all_units(
     scores, own_exp, other_exp, own_raw, other_raw, own_at, other_at, own_len, other_len,
-    own_padded, other_padded, fits, weights, units, dim, FAST: tl.constexpr, WIDE: tl.constexpr,
+    own_padded, other_padded, own_tops, other_tops, weights, units, dim, FAST: tl.constexpr,
+    WIDE: tl.constexpr,
 ):  # fmt: skip
     """Return scores + sum_d weights[d] r[d]. The pointers are those of the batch entry and head."""
     for unit in range(0, units, 4):
-        if tl.load(fits + unit // 4) != 0:
+        if tl.load(own_tops + unit // 4) + tl.load(other_tops + unit // 4) <= LIMIT:
             scores = add_units_shared(
                 scores, own_exp, other_exp, own_at, other_at, own_padded, other_padded,
                 weights + unit, FAST,
@@ -236,10 +235,10 @@ def add_all_units(
 @no_type_check
 def residuals(
     own_exp, other_exp, own_raw, other_raw, own_at, other_at, own_len, other_len, own_padded,
-    other_padded, fits, unit, dim, FAST: tl.constexpr, WIDE: tl.constexpr,
+    other_padded, own_tops, other_tops, unit, dim, FAST: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Return r of units `unit` and `unit + 1`, which share one division."""
-    if tl.load(fits + unit // 4) != 0:
+    if tl.load(own_tops + unit // 4) + tl.load(other_tops + unit // 4) <= LIMIT:
         x0 = divisor(own_exp, other_exp, 0, own_at, other_at, own_padded, other_padded)
         x1 = divisor(own_exp, other_exp, 1, own_at, other_at, own_padded, other_padded)
         inverse = reciprocal(x0 * x1, FAST)
@@ -258,20 +257,14 @@ def residuals(
 @triton.jit
 @no_type_check
 def score_gradients(
-    weights, delta, own_side, other_side, own_at, other_at, own_len, other_len, value_dim,
-    VALUES: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
-):  # fmt: skip
-    """Return the gradient of the scores: weights (grad_out . value - delta)."""
-    grad_weights = tl.zeros_like(weights)
-    own_wide = own_at.to(tl.int64)
-    other_wide = other_at.to(tl.int64)
-    for at in range(0, value_dim, VALUES):
-        lanes = at + tl.arange(0, VALUES)
-        own_open = (own_at < own_len)[None, :] & (lanes < value_dim)[:, None]
-        other_open = (other_at < other_len)[:, None] & (lanes < value_dim)[None, :]
-        own = own_side + own_wide[None, :] * value_dim + lanes[:, None]
-        other = other_side + other_wide[:, None] * value_dim + lanes[None, :]
-        own = tl.load(own, mask=own_open, other=0.0)
-        other = tl.load(other, mask=other_open, other=0.0)
-        grad_weights += product(other, own, DOT, PRECISION, WIDE)
-    return weights * (grad_weights - delta)
+    probs, delta, own_side, other_side, own_at, other_at, own_padded, other_padded, value_dim
+):
+    """Return the gradient of the scores: probs (grad_out . value - delta)."""
+    total = tl.zeros_like(probs) - delta
+    for _ in range(0, value_dim):
+        own = tl.load(own_side + own_at)
+        other = tl.load(other_side + other_at)
+        total = tl.fma(other[:, None], own[None, :], total)
+        own_side += own_padded
+        other_side += other_padded
+    return probs * total

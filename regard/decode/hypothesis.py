@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.ops.constants import constant, tensor_of
+
 
 @dataclass(frozen=True, kw_only=True)
 class Hypothesis:
@@ -73,7 +75,8 @@ class Rules:
             raise ValueError(f"eos and banned must be ids of the vocabulary of {vocab}, got {ids}")
         result = logits.log_softmax(-1, dtype=torch.float32)
         if self.banned:
-            result[:, list(self.banned)] = -math.inf
+            ids = constant(tensor_of, self.banned, device=logits.device, dtype=torch.int64)
+            result.index_fill_(1, ids, -math.inf)
         return result
 
 

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.masks import Padded
+from regard.attention.masks import Padded, Unpadded
 from regard.decode.beam import beam
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
@@ -57,7 +57,8 @@ def search(
         else:
             sizes = [lengths[row] for row in rows]
             ids = [[*inputs[row], *[pad] * (max(sizes) - lengths[row])] for row in rows]
-            source = Padded(torch.tensor(ids, device=device), torch.tensor(sizes, device=device))
+            kind = Unpadded if min(sizes) == max(sizes) else Padded
+            source = kind(torch.tensor(ids, device=device), torch.tensor(sizes, device=device))
         batch = beam(
             stepper,
             source,

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.compat.torch import is_eager, linear_weights, runs_original_forward
-from regard.ops.linear import MIN_COMPILED, linear
+from regard.ops.linear import linear, may_be_compiled
 
 _MIN_FUSED_SIZE = 6 << 20
 """Number of multiplications from which one product of several layers is faster than one of each."""
@@ -40,7 +40,8 @@ def fused_linear(
             bias = torch.cat(added) if added else None
             return linear(items, torch.cat(weights), bias).split(widths, -1)
     product = linear
-    if 0 < size < MIN_COMPILED and not torch.is_autocast_enabled("cpu"):
+    is_small = size > 0 and not any(may_be_compiled(items, weight) for weight in weights)
+    if is_small and not torch.is_autocast_enabled("cpu"):
         product = nn.functional.linear  # as `linear` would, at less cost
     outs = []
     for weight, bias in zip(weights, biases, strict=True):

@@ -23,6 +23,7 @@ from typing import TypeVar
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 
 from regard.attention.axes import check_integer, check_strided
 from regard.attention.biases import Bias
@@ -181,7 +182,11 @@ class MultiHead(nn.Module):
         if memory is not None:
             if memory_mask is not None:
                 raise ValueError("memory_mask must be None if memory is given, which has its own")
-            return self._read_heads(self.query(query), memory, mask)
+            projected = self.query(query)
+            beta = self._short_beta(query, mask, memory)
+            if beta is not None and isinstance(memory, Memory):
+                return self._read_once(projected, memory, beta)
+            return self._read_heads(projected, memory, mask)
         projected, key, value = fused_linear(query, self.query, self.key, self.value)
         beta = self._short_beta(query, mask) if memory_mask is None else None
         if beta is not None:
@@ -253,8 +258,16 @@ class MultiHead(nn.Module):
         """Return [head_1, ..., head_l] W_o of heads (batch, head, query, size)."""
         return self.output(out.transpose(1, 2).flatten(2))
 
-    def _short_beta(self, query: Tensor, mask: Mask | None) -> float | None:
-        """Return the choice's beta if `_read_short` applies: few items on a CPU, default parts."""
+    def _short_beta(
+        self,
+        query: Tensor,
+        mask: Mask | None,
+        memory: KeyValueCache | LinearState | None = None,
+    ) -> float | None:
+        """Return the choice's beta if default parts read few items, or one item reads, on a CPU.
+
+        Then `_read_short` applies, or `_read_once` with a memory.
+        """
         # First: a compiled or exported read has no condition on the number of items.
         if (
             not is_eager()
@@ -262,7 +275,6 @@ class MultiHead(nn.Module):
             or query.device.type != "cpu"
             or query.dim() != 3
             or query.numel() == 0
-            or not 1 < query.shape[1] <= MAX_SHORT
             or not (mask is None or type(mask) is Causal)
             or torch.is_autocast_enabled("cpu")
             or self.key_heads != self.num_heads
@@ -270,6 +282,20 @@ class MultiHead(nn.Module):
         ):
             return None
         read = self.read
+        if memory is None:
+            if not 1 < query.shape[1] <= MAX_SHORT:
+                return None
+        elif (
+            type(memory) is not Memory
+            or query.shape[1] != 1
+            or mask is not None
+            or memory.mask is not None
+            or memory.mapped_by is not read.score
+            or memory.size == 0
+            or memory.keys.dtype != query.dtype
+            or memory.keys.shape[:2] != (query.shape[0], self.num_heads)
+        ):
+            return None
         if (
             not runs_original_forward(Read, read)
             or type(read.score) is not ScaledDot
@@ -295,6 +321,13 @@ class MultiHead(nn.Module):
             added = causal_additive_mask(time, time, query.dtype, query.device)
         out = read_flat(queries, keys, values, added, 1 / math.sqrt(dim // heads) * beta)
         return self._merge_heads(out.view(batch, heads, time, -1))
+
+    def _read_once(self, query: Tensor, memory: Memory, beta: float) -> Tensor:
+        """Compute what `_read_heads` does for one item, without its preparation."""
+        queries = _split_heads(query, self.num_heads)
+        scale = 1 / math.sqrt(queries.shape[-1]) * beta
+        out = scaled_dot_product_attention(queries, memory.keys, memory.values, scale=scale)
+        return self._merge_heads(out)
 
     def _split_query(self, query: Tensor, memory: KeyValueCache | LinearState) -> Tensor:
         queries = _split_heads(query, self.num_heads)

@@ -39,7 +39,7 @@ def _accepts_linear(
 ) -> bool:
     """needs_grad: whether gradients are computed; by default as tensors and grad mode say."""
     size = x.numel() * weight.shape[0]
-    if x.dtype != torch.float32 or size < linear.MIN_COMPILED:
+    if x.dtype != torch.float32 or not linear.may_be_compiled(x, weight):
         return False
     tensors = (x, weight) if bias is None else (x, weight, bias)
     if needs_grad is None:

@@ -23,6 +23,8 @@ from regard.ops.dispatch import native
 _ATTRIBUTE = "_regard_rounded"
 MIN_COMPILED = 1 << 21
 """Number of multiplications from which a product may be faster by oneDNN."""
+_MIN_ROW = 1 << 19
+"""The same for a single row, as in decoding."""
 
 
 def linear(
@@ -33,7 +35,7 @@ def linear(
     relu: bool = False,
 ) -> Float[Tensor, "*batch out"]:
     """Return x W^T + b, or its positive part if `relu`."""
-    if not torch.compiler.is_compiling() and x.numel() * weight.shape[0] >= MIN_COMPILED:
+    if not torch.compiler.is_compiling() and may_be_compiled(x, weight):
         implementation = native("linear", x, weight, bias)
         if implementation is not None:
             return implementation.run(x, weight, bias, relu=relu)
@@ -41,6 +43,12 @@ def linear(
         x = get_bfloat16(x)
     out = nn.functional.linear(x, weight, bias)
     return torch.relu(out) if relu else out
+
+
+def may_be_compiled(x: Tensor, weight: Tensor) -> bool:
+    """Return True if x W^T is large enough to be faster by oneDNN."""
+    size = x.numel() * weight.shape[0]
+    return size >= MIN_COMPILED or (size >= _MIN_ROW and size == weight.numel())
 
 
 def is_bfloat16_autocast() -> bool:

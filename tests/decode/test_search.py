@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.attention.masks import Padded
+from regard.attention.masks import Padded, Unpadded
 from regard.decode.beam import beam
 from regard.decode.config import DecodeConfig
 from regard.decode.search import batch_by_length, search
@@ -77,3 +77,10 @@ def test_batches_hold_every_sentence_once_within_the_budget(
         assert len(batch) == 1 or len(batch) * lengths[batch[0]] <= budget
     for batch in batches[:-1]:
         assert (len(batch) + 1) * lengths[batch[0]] > budget
+
+
+def test_batches_of_one_length_have_no_padding_mask() -> None:
+    stepper = RecordingStepper(11)
+    config = DecodeConfig(beam=1, batch_tokens=6)
+    search(stepper, [[5, 4, 6], [6, 6, 4], [4, 5], [5]], config=config, **SPECIAL)
+    assert [type(source) for source in stepper.sources] == [Unpadded, Padded]

@@ -10,7 +10,7 @@ from regard.attention.attend import attend
 from regard.attention.biases import Alibi, TensorBias
 from regard.attention.choices import Soft, TopK
 from regard.attention.masks import causal, padding
-from regard.attention.memory import Memory
+from regard.attention.memory import Memory, StaticMemory
 from regard.attention.scores import (
     Additive,
     BareAdditive,
@@ -101,6 +101,37 @@ def test_short_reads_equal_prepared_ones_bit_for_bit(monkeypatch, time, mask):
         results.append([out, *torch.autograd.grad(total, [items, *layer.parameters()])])
     for actual, expected in zip(*results, strict=True):
         assert torch.equal(actual, expected)
+
+
+def test_reads_of_one_item_equal_prepared_ones_bit_for_bit(monkeypatch):
+    layer = MultiHead(12, num_heads=3, head_value_dim=5, choice=Soft(0.7))
+    item, memory, results = torch.randn(2, 1, 12), layer.memory(torch.randn(2, 7, 12)), []
+    weights = [*layer.query.parameters(), *layer.output.parameters()]
+    for is_short in (True, False):
+        if not is_short:
+            assert layer._short_beta(item, None, memory) == 0.7
+            monkeypatch.setattr(layer, "_short_beta", lambda *_: None)
+        out = layer(item, memory)
+        results.append([out, *torch.autograd.grad(out.sin().sum(), weights)])
+    for actual, expected in zip(*results, strict=True):
+        assert torch.equal(actual, expected)
+
+
+def test_other_memories_of_one_item_take_the_general_read():
+    layer, item = MultiHead(12, 3), torch.randn(2, 1, 12)
+    sources = torch.randn(2, 7, 12)
+    memory = layer.memory(sources)
+    assert layer._short_beta(item, None, memory) == 1
+    for other in (
+        layer.memory(sources, padding([7, 3])),
+        layer.memory(sources[:1]),
+        layer.memory(sources[:, :0]),
+        Memory(memory.keys, memory.values),
+        StaticMemory.of(memory, capacity=9),
+    ):
+        assert layer._short_beta(item, None, other) is None
+    assert layer._short_beta(item, causal(), memory) is None
+    assert layer._short_beta(sources, None, memory) is None
 
 
 class OwnRead(Read):

@@ -70,7 +70,7 @@ class TokenReader(Reader):
 
     def forward(self, source: Padded) -> Padded:
         check_padded("source", source)
-        return Padded(self.embed(source.items), source.lengths)
+        return source._replace(items=self.embed(source.items))
 
     def form(self) -> TableForm:
         """Return the form of this module in evaluation."""

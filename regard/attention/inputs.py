@@ -142,7 +142,7 @@ class AttentionInputs(NamedTuple):
         if self.bias is None:
             if self.mask is None:
                 return None, None
-            added, fully_masked = self.mask.added(self.positions, dtype)
+            added, fully_masked = self.mask.additive_mask(self.positions, dtype)
             rows = None if fully_masked is None else self._align("mask", fully_masked)
             return self._align("mask", added), rows
         bias = self.bias_tensor()

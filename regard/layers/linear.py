@@ -1,5 +1,7 @@
 """Linear layers: torch.nn.Linear by the fastest products of the CPU (regard.ops.linear)."""
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -9,6 +11,10 @@ from regard.ops.linear import linear, may_be_compiled
 
 _MIN_FUSED_SIZE = 6 << 20
 """Number of multiplications from which one product of several layers is faster than one of each."""
+
+
+_MAX_COPIED = 1 << 22
+"""Number of weights that a GPU copies faster than it launches the products of several layers."""
 
 
 class Linear(nn.Linear):
@@ -21,7 +27,7 @@ class Linear(nn.Linear):
 def fused_linear(
     items: Float[Tensor, "*batch in"], *layers: Linear
 ) -> tuple[Float[Tensor, "*batch _"], ...]:
-    """Return the output of each layer for the same items; in training on a CPU, as one product."""
+    """Return the output of each layer for the same items; in training, as one product."""
     if not runs_original_forward(Linear, *layers):
         return tuple(layer(items) for layer in layers)
     weights, biases, widths = [], [], []
@@ -32,13 +38,20 @@ def fused_linear(
         widths.append(weight.shape[0])
     # A size in a compiled program would limit the lengths that it takes.
     size = 0 if torch.compiler.is_compiling() else items.numel() * sum(widths)
-    is_large = size >= _MIN_FUSED_SIZE and items.device.type == "cpu"
-    if is_large and torch.is_grad_enabled() and is_eager():
+    is_fused = False
+    if size > 0 and torch.is_grad_enabled():
+        if items.device.type == "cpu":
+            is_fused = size >= _MIN_FUSED_SIZE and is_eager()
+        else:
+            is_fused = weights[0].shape[1] * sum(widths) <= max(items.numel(), _MAX_COPIED)
+    if is_fused and all(type(weight) is nn.Parameter for weight in weights):
         added = [bias for bias in biases if bias is not None]
-        has_parameters = all(type(weight) is nn.Parameter for weight in weights)
-        if has_parameters and len(added) in (0, len(biases)):
-            bias = torch.cat(added) if added else None
-            return linear(items, torch.cat(weights), bias).split(widths, -1)
+        if len(added) in (0, len(biases)):
+            if added and items.device.type != "cpu":
+                weight, bias = _join(weights, added)
+            else:
+                weight, bias = torch.cat(weights), torch.cat(added) if added else None
+            return linear(items, weight, bias).split(widths, -1)
     product = linear
     is_small = size > 0 and not any(may_be_compiled(items, weight) for weight in weights)
     if is_small and not torch.is_autocast_enabled("cpu"):
@@ -47,3 +60,11 @@ def fused_linear(
     for weight, bias in zip(weights, biases, strict=True):
         outs.append(product(items, weight, bias))
     return tuple(outs)
+
+
+def _join(weights: Sequence[Tensor], biases: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return the weights and biases of several layers as those of one, by one copy."""
+    numbers = torch.cat([*(weight.flatten() for weight in weights), *biases])
+    num_biases = sum(len(bias) for bias in biases)
+    weight, bias = numbers.split((len(numbers) - num_biases, num_biases))
+    return weight.view(num_biases, -1), bias

@@ -74,12 +74,14 @@ class Mask(ABC):
         return True
 
     @final
-    def added(self, positions: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    def additive_mask(
+        self, positions: Positions, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor | None]:
         """Return 0 for allowed pairs and minus infinity for others, and the fully masked rows.
 
         Those rows are 0, since a softmax needs a key; None if there are none.
         """
-        return self._keep(dtype, positions, partial(self._added, dtype=dtype))
+        return self._keep(dtype, positions, partial(self._additive_mask, dtype=dtype))
 
     def tensor(
         self, num_queries: int, num_keys: int, *, device: torch.device | str = "cpu"
@@ -118,7 +120,9 @@ class Mask(ABC):
             raise TypeError(f"{kind}.materialize must be boolean, got {allowed.dtype}")
         return allowed
 
-    def _added(self, positions: Positions, *, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    def _additive_mask(
+        self, positions: Positions, *, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor | None]:
         allowed, fully_masked = materialize_mask(self, positions), None
         if self.may_have_fully_masked_rows(positions):
             fully_masked = ~allowed.any(-1, keepdim=True)

@@ -9,6 +9,7 @@ from regard.attention.axes import align, broadcast_leading, check_part, check_st
 from regard.attention.biases import Bias, TensorBias
 from regard.attention.choices import Choice
 from regard.attention.masks import Interval, Mask, intersect, materialize_mask, split_interval
+from regard.attention.masks.base import additive_mask
 from regard.attention.memory.base import KernelCache, KeyValueCache
 from regard.attention.positions import Positions
 from regard.attention.scores import Form, InnerProduct, Score
@@ -142,7 +143,9 @@ class AttentionInputs(NamedTuple):
         if self.bias is None:
             if self.mask is None:
                 return None, None
-            added, fully_masked = self.mask.additive_mask(self.positions, dtype)
+            added, fully_masked = additive_mask(self.mask, self.positions, dtype)
+            if added.dim() == 2 and fully_masked is None:
+                return added, None
             rows = None if fully_masked is None else self._align("mask", fully_masked)
             return self._align("mask", added), rows
         bias = self.bias_tensor()

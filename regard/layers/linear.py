@@ -1,7 +1,5 @@
 """Linear layers: torch.nn.Linear by the fastest products of the CPU (regard.ops.linear)."""
 
-from collections.abc import Sequence
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -14,7 +12,7 @@ _MIN_FUSED_SIZE = 6 << 20
 
 
 _MAX_COPIED = 1 << 22
-"""Number of weights that a GPU copies faster than it launches the products of several layers."""
+"""Number of weights up to which an accelerator copies them to one product of several layers."""
 
 
 class Linear(nn.Linear):
@@ -38,20 +36,17 @@ def fused_linear(
         widths.append(weight.shape[0])
     # A size in a compiled program would limit the lengths that it takes.
     size = 0 if torch.compiler.is_compiling() else items.numel() * sum(widths)
-    is_fused = False
-    if size > 0 and torch.is_grad_enabled():
-        if items.device.type == "cpu":
-            is_fused = size >= _MIN_FUSED_SIZE and is_eager()
-        else:
-            is_fused = weights[0].shape[1] * sum(widths) <= max(items.numel(), _MAX_COPIED)
-    if is_fused and all(type(weight) is nn.Parameter for weight in weights):
+    is_large, on_cpu = size >= _MIN_FUSED_SIZE and is_eager(), items.device.type == "cpu"
+    if not on_cpu:  # on an accelerator launches are the time of small products, not large ones
+        is_large = size > 0 and sum(map(Tensor.numel, weights)) <= _MAX_COPIED
+    if is_large and torch.is_grad_enabled():
         added = [bias for bias in biases if bias is not None]
-        if len(added) in (0, len(biases)):
-            if added and items.device.type != "cpu":
-                weight, bias = _join(weights, added)
-            else:
-                weight, bias = torch.cat(weights), torch.cat(added) if added else None
-            return linear(items, weight, bias).split(widths, -1)
+        has_parameters = all(type(weight) is nn.Parameter for weight in weights)
+        if has_parameters and len(added) in (0, len(biases)):
+            if added and not on_cpu:
+                return linear(items, *_join(weights, added)).split(widths, -1)
+            bias = torch.cat(added) if added else None
+            return linear(items, torch.cat(weights), bias).split(widths, -1)
     product = linear
     is_small = size > 0 and not any(may_be_compiled(items, weight) for weight in weights)
     if is_small and not torch.is_autocast_enabled("cpu"):
@@ -62,7 +57,7 @@ def fused_linear(
     return tuple(outs)
 
 
-def _join(weights: Sequence[Tensor], biases: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+def _join(weights: list[Tensor], biases: list[Tensor]) -> tuple[Tensor, Tensor]:
     """Return the weights and biases of several layers as those of one, by one copy."""
     numbers = torch.cat([*(weight.flatten() for weight in weights), *biases])
     num_biases = sum(len(bias) for bias in biases)

@@ -29,10 +29,12 @@ from regard.attention.axes import check_integer, check_strided
 from regard.attention.biases import Bias
 from regard.attention.choices import Choice, Soft
 from regard.attention.kernels import reference
-from regard.attention.kernels.products import causal_additive_mask, read_flat
+from regard.attention.kernels.products import read_flat
 from regard.attention.kernels.selection import MAX_SHORT
 from regard.attention.masks import Causal, Mask
+from regard.attention.masks.base import additive_mask
 from regard.attention.memory import KeyValueCache, LinearState, Memory
+from regard.attention.positions import Positions
 from regard.attention.scores import ScaledDot, Score
 from regard.attention.scores.base import map_all
 from regard.compat.torch import is_eager, run_pre_hooks, runs_original_forward
@@ -190,7 +192,7 @@ class MultiHead(nn.Module):
         projected, key, value = fused_linear(query, self.query, self.key, self.value)
         beta = self._short_beta(query, mask) if memory_mask is None else None
         if beta is not None:
-            return self._read_short(projected, key, value, beta, is_causal=mask is not None)
+            return self._read_short(projected, key, value, beta, mask)
         return self._read_heads(projected, self._memory(key, value, memory_mask), mask)
 
     def decompose(
@@ -309,7 +311,7 @@ class MultiHead(nn.Module):
         return read.choice.beta
 
     def _read_short(
-        self, query: Tensor, key: Tensor, value: Tensor, beta: float, *, is_causal: bool
+        self, query: Tensor, key: Tensor, value: Tensor, beta: float, mask: Mask | None
     ) -> Tensor:
         """Compute what `_read_heads` does, without its preparation, which would take longer."""
         batch, time, dim = query.shape
@@ -317,8 +319,9 @@ class MultiHead(nn.Module):
         queries = _split_heads(query, heads).flatten(0, 1)
         keys = _split_heads(key, heads).flatten(0, 1)
         values = _split_heads(value, heads).flatten(0, 1)
-        if is_causal:
-            added = causal_additive_mask(time, time, query.dtype, query.device)
+        if mask is not None:
+            positions = Positions(time, time, query.device)
+            added, _ = additive_mask(mask, positions, query.dtype)
         out = read_flat(queries, keys, values, added, 1 / math.sqrt(dim // heads) * beta)
         return self._merge_heads(out.view(batch, heads, time, -1))
 

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from benchmarks.peers.gpt_own import Sizes, SmallGPT
 from regard.attention.attend import attend
 from regard.attention.choices import Hard, Proportional
-from regard.attention.masks import Mask, Padded, causal, dense, padding, window
+from regard.attention.masks import Causal, Mask, Padded, causal, dense, padding, window
+from regard.attention.masks.base import additive_mask
 from regard.attention.positions import Positions
 from regard.attention.scores import Additive, FeatureMap
 from regard.decode.beam import beam
@@ -44,8 +45,8 @@ KERNELS: dict[str, dict[str, Any]] = {
 def masks(device: str = "cpu") -> dict[str, Mask | None]:
     lengths = torch.tensor(LENGTHS, device=device)
     allowed = torch.ones(SOURCE, SOURCE, dtype=torch.bool, device=device).tril()
-    both = causal() & padding(lengths)
-    parts = {"none": None, "causal": causal(), "padding": padding(lengths), "both": both}
+    both = Causal() & padding(lengths)
+    parts = {"none": None, "causal": Causal(), "padding": padding(lengths), "both": both}
     return {**parts, "window": window(3), "dense": dense(allowed)}
 
 
@@ -102,9 +103,9 @@ def test_kept_masks_are_those_of_the_read() -> None:
 
 
 def test_rows_of_masks_on_a_gpu_begin_at_multiples_of_8() -> None:
-    added, _ = (causal() & padding(torch.tensor(LENGTHS, device="meta"))).additive_mask(
-        Positions(SOURCE, SOURCE, torch.device("meta")), torch.float32
-    )
+    mask = causal() & padding(torch.tensor(LENGTHS, device="meta"))
+    positions = Positions(SOURCE, SOURCE, torch.device("meta"))
+    added, _ = additive_mask(mask, positions, torch.float32)
     assert added.shape == (ROWS, SOURCE, SOURCE)
     assert added.stride() == (SOURCE * 16, 16, 1)
 

@@ -8,8 +8,6 @@ the scale needs no separate pass. For scores that are a scaled inner product of 
 keys, with the soft choice.
 """
 
-import functools
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -17,7 +15,6 @@ from torch import Tensor
 from regard.attention.axes import widen
 from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels import sdpa
-from regard.attention.masks import Causal
 from regard.compat.torch import is_eager, is_forward_ad
 from regard.ops.half import half_softmax, has_half_products
 from regard.ops.softmax import softmax
@@ -47,7 +44,7 @@ def _read_half(inputs: AttentionInputs, dtype: torch.dtype) -> Tensor:
         return _read(wide._replace(values=values)).to(dtype)
     query, keys, values = inputs._replace(values=values).expand(inputs.query)
     leading = query.shape[:-2]
-    added, fully_masked = _additive_mask(wide, wide.query, beta)
+    added, fully_masked = wide.softmax_mask(beta, wide.query.dtype)
     added = None if added is None else _flatten_mask(added, leading)
     query, keys_t = _flatten(query.to(dtype)), _flatten(keys.to(dtype)).mT
     weights = half_softmax(query, keys_t, added, inputs.form.scale * beta)
@@ -65,7 +62,7 @@ def _read(inputs: AttentionInputs) -> Tensor:
     leading = query.shape[:-2]
     added, fully_masked = None, None
     if inputs.mask is not None or inputs.bias is not None:
-        added, fully_masked = _additive_mask(inputs, query, beta)
+        added, fully_masked = inputs.softmax_mask(beta, query.dtype)
     if added is not None and added.dim() > 2:
         added = _flatten_mask(added, leading)
     if len(leading) > 1:  # the products take (batch * heads, time, dim)
@@ -113,31 +110,6 @@ def _scores(
     scores = torch.bmm(query, keys) if added is None else torch.baddbmm(added, query, keys)
     # Without a bias, `added` holds 0 or minus infinity, which no scale changes.
     return scores if scales_queries else scores.mul_(scale)
-
-
-def _additive_mask(
-    inputs: AttentionInputs, query: Tensor, beta: float | Tensor
-) -> tuple[Tensor | None, Tensor | None]:
-    """Return `inputs.softmax_mask`, kept between reads for causal masks."""
-    positions = inputs.positions
-    if inputs.bias is None and isinstance(inputs.mask, Causal) and is_eager():
-        num_queries, num_keys = positions.num_queries, positions.num_keys
-        # Larger masks are not kept between reads.
-        is_small = num_queries <= num_keys and num_queries * num_keys <= 2**20
-        if is_small and num_keys > 0 and positions.is_aligned and positions.rows is None:
-            return causal_additive_mask(num_queries, num_keys, query.dtype, query.device), None
-    return inputs.softmax_mask(beta, query.dtype)
-
-
-@functools.lru_cache(maxsize=16)
-def causal_additive_mask(
-    num_queries: int, num_keys: int, dtype: torch.dtype, device: torch.device
-) -> Tensor:
-    """Return 0, and minus infinity after each query's own position."""
-    # An inference tensor could not be used by a later read with gradients.
-    with torch.inference_mode(False):
-        added = torch.full((num_queries, num_keys), float("-inf"), dtype=dtype, device=device)
-        return added.triu_(num_keys - num_queries + 1)
 
 
 def _flatten(tensor: Tensor) -> Tensor:

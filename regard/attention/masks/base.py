@@ -14,7 +14,6 @@ Source: lectures, C.10 (masked multi-head attention); vaswani2017, section 3.2.3
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import partial
 from typing import TypeVar, final
 
 import torch
@@ -42,6 +41,9 @@ Interval = tuple[Int[Tensor, "..."], Int[Tensor, "..."]]
 class Mask(ABC):
     """Base class of attention masks; combine masks with `&` (both), `|` (either) and `~` (not)."""
 
+    includes_first_key: bool = False
+    """True if queries that attend to any key attend to key 0."""
+
     @abstractmethod
     def materialize(self, positions: Positions) -> Bool[Tensor, "..."]:
         """Return a boolean tensor that broadcasts to (leading axes ..., queries, keys)."""
@@ -68,20 +70,6 @@ class Mask(ABC):
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
         """Return False only if no row can be fully masked, so that kernels need no check."""
         return True
-
-    def may_hide_first_key(self, positions: Positions) -> bool:
-        """Return False only if every query may attend to key 0: so may it in an intersection."""
-        return True
-
-    @final
-    def additive_mask(
-        self, positions: Positions, dtype: torch.dtype
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return 0 for allowed pairs and minus infinity for others, and the fully masked rows.
-
-        Those rows are 0, since a softmax needs a key; None if there are none.
-        """
-        return self._keep(dtype, positions, partial(self._additive_mask, dtype=dtype))
 
     def tensor(
         self, num_queries: int, num_keys: int, *, device: torch.device | str = "cpu"
@@ -113,41 +101,6 @@ class Mask(ABC):
     def _shown_sizes(self) -> tuple[int, int]:
         return SHOWN, SHOWN
 
-    def _materialize(self, positions: Positions) -> Tensor:
-        allowed = self.materialize(positions)
-        if allowed.dtype != torch.bool:
-            kind = type(self).__name__
-            raise TypeError(f"{kind}.materialize must be boolean, got {allowed.dtype}")
-        return allowed
-
-    def _additive_mask(
-        self, positions: Positions, *, dtype: torch.dtype
-    ) -> tuple[Tensor, Tensor | None]:
-        allowed, fully_masked = materialize_mask(self, positions), None
-        if self.may_have_fully_masked_rows(positions):
-            fully_masked = ~allowed.any(-1, keepdim=True)
-            allowed = allowed | fully_masked
-        added = torch.zeros_like(allowed, dtype=dtype).masked_fill(~allowed, float("-inf"))
-        if added.device.type != "cpu":
-            # torch would copy it at each read if its rows did not begin at multiples of 8.
-            size = added.shape[-1]
-            added = pad(added, (0, -size % 8))[..., :size]
-        return added, fully_masked
-
-    def _keep(
-        self, dtype: torch.dtype, positions: Positions, create: Callable[[Positions], ResultT]
-    ) -> ResultT:
-        """Return create(positions), or its result at the last read of the same sizes."""
-        is_traced = torch.compiler.is_compiling() or is_transformed()
-        if is_traced or not positions.is_aligned or positions.rows is not None:
-            return create(positions)
-        kept = vars(self).setdefault("_kept", {})
-        # Inference tensors could not be used by a later read with gradients.
-        key = *positions, torch.is_inference_mode_enabled(), is_eager()
-        if dtype not in kept or kept[dtype][0] != key:
-            kept[dtype] = key, create(positions)
-        return kept[dtype][1]
-
     def __and__(self, other: "Mask") -> "Mask":
         return And(self, other) if isinstance(other, Mask) else NotImplemented
 
@@ -168,9 +121,55 @@ class PositionMask(Mask):
         return self
 
 
+def _keep(function: Callable[..., ResultT]) -> Callable[..., ResultT]:
+    """Let a mask keep the last result of a function of it, for reads of the same sizes."""
+
+    def call(mask: Mask, positions: Positions, *dtype: torch.dtype) -> ResultT:
+        eager = is_eager()
+        is_traced = not eager and (torch.compiler.is_compiling() or is_transformed())
+        if is_traced or not positions.is_aligned or positions.rows is not None:
+            return function(mask, positions, *dtype)
+        kept, name = vars(mask).setdefault("_kept", {}), (function.__name__, *dtype)
+        # Inference tensors could not be used by a later read with gradients.
+        key = *positions, torch.is_inference_mode_enabled(), eager
+        last = kept.get(name)
+        if last is not None and last[0] == key:
+            return last[1]
+        result = function(mask, positions, *dtype)
+        tensor = result[0] if isinstance(result, tuple) else result
+        if type(tensor) is Tensor:  # not one of FakeTensorMode
+            kept[name] = key, result
+        return result
+
+    return call
+
+
+@_keep
 def materialize_mask(mask: Mask, positions: Positions) -> Bool[Tensor, "..."]:
     """Return the tensor of a mask, which must be boolean."""
-    return mask._keep(torch.bool, positions, mask._materialize)
+    allowed = mask.materialize(positions)
+    if allowed.dtype != torch.bool:
+        raise TypeError(f"{type(mask).__name__}.materialize must be boolean, got {allowed.dtype}")
+    return allowed
+
+
+@_keep
+def additive_mask(
+    mask: Mask, positions: Positions, dtype: torch.dtype
+) -> tuple[Tensor, Tensor | None]:
+    """Return 0 for allowed pairs and minus infinity for others, and the fully masked rows, if any.
+
+    Those rows are 0: a softmax needs a key.
+    """
+    allowed, fully_masked = materialize_mask(mask, positions), None
+    if mask.may_have_fully_masked_rows(positions):
+        fully_masked = ~allowed.any(-1, keepdim=True)
+        allowed = allowed | fully_masked
+    added = torch.zeros_like(allowed, dtype=dtype).masked_fill(~allowed, float("-inf"))
+    if added.device.type != "cpu":
+        # torch would copy it at each read if its rows did not begin at multiples of 8.
+        added = pad(added, (0, -added.shape[-1] % 8))[..., : added.shape[-1]]
+    return added, fully_masked
 
 
 @final
@@ -197,6 +196,7 @@ class Dense(Mask):
 class _Pair(Mask):
     def __init__(self, left: Mask, right: Mask):
         self.left, self.right = left, right
+        self.includes_first_key = left.includes_first_key and right.includes_first_key
 
     def select(self, index: Int[Tensor, " rows"]) -> Mask:
         return type(self)(self.left.select(index), self.right.select(index))
@@ -225,11 +225,9 @@ class And(_Pair):
         return lambda *index: left(*index) & right(*index)
 
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
-        return self.may_hide_first_key(positions)
-
-    def may_hide_first_key(self, positions: Positions) -> bool:
-        left = self.left.may_hide_first_key(positions)
-        return left or self.right.may_hide_first_key(positions)
+        left = self.left.may_have_fully_masked_rows(positions)
+        right = self.right.may_have_fully_masked_rows(positions)
+        return left or right or not self.includes_first_key
 
     def __repr__(self) -> str:
         return f"({self.left!r} & {self.right!r})"

@@ -15,6 +15,8 @@ from regard.attention.positions import Positions
 class Causal(PositionMask):
     """Causal mask: query i of m attends to key j of n iff j <= i + (n - m)."""
 
+    includes_first_key = True
+
     def materialize(self, positions: Positions) -> Bool[Tensor, "query key"]:
         return positions.key <= positions.query
 
@@ -29,13 +31,16 @@ class Causal(PositionMask):
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
         return may_lack_own_key(positions)
 
-    def may_hide_first_key(self, positions: Positions) -> bool:
-        return self.may_have_fully_masked_rows(positions)
-
     def __repr__(self) -> str:
         return "causal()"
 
 
+_CAUSAL = Causal()
+
+
 def causal() -> Mask:
-    """Causal mask: each query attends to the keys up to its own position, j <= i + (n - m)."""
-    return Causal()
+    """Causal mask: each query attends to the keys up to its own position, j <= i + (n - m).
+
+    It is one object, which keeps its tensor from one model and step to the next.
+    """
+    return _CAUSAL

@@ -17,6 +17,8 @@ from regard.compat.torch import register_named_tuple
 class Padding(Mask):
     """Padding mask: row b has lengths[b] keys, the others are padding."""
 
+    includes_first_key = True
+
     def __init__(self, lengths: Int[Tensor, "..."]):
         self.lengths = lengths
         # Checked once, here: on an accelerator every check would synchronize the device.
@@ -34,9 +36,6 @@ class Padding(Mask):
 
     def may_have_fully_masked_rows(self, positions: Positions) -> bool:
         return self._may_be_empty or positions.num_keys == 0 or positions.key_positions is not None
-
-    def may_hide_first_key(self, positions: Positions) -> bool:
-        return self.may_have_fully_masked_rows(positions)
 
     def __repr__(self) -> str:
         return f"padding({self.lengths.tolist()})"

@@ -200,6 +200,7 @@ class Move(torch.autograd.Function):
 def pretended_cuda() -> Iterator[Device]:
     """Run with a pretended device `cuda`, on which operators compute eagerly."""
     from regard.attention.kernels.selection import KERNELS  # noqa: PLC0415  # after tests.shapes
+    from regard.ops import dispatch  # noqa: PLC0415
 
     convert, autocast = Tensor.to, torch.autocast
     is_enabled, dtype_of = torch.is_autocast_enabled, torch.get_autocast_dtype
@@ -221,6 +222,12 @@ def pretended_cuda() -> Iterator[Device]:
 
         return made
 
+    find = dispatch.find
+
+    def find_but_triton(operation: str) -> Any:
+        found = find(operation)  # kernels for a GPU have tests of their own
+        return None if found is None or found.requires == "triton" else found
+
     def pretend(kind: str | None = None) -> tuple[str, ...]:
         return () if kind is None else ("cpu",)
 
@@ -234,6 +241,7 @@ def pretended_cuda() -> Iterator[Device]:
         (torch, "get_autocast_dtype", lambda kind: dtype_of("cpu")),
         (torch._C, "_len_torch_dispatch_stack", lambda: depth() - 1),  # eager but for this mode
         (torch.backends.cudnn, "is_acceptable", lambda _: False),
+        (dispatch, "find", find_but_triton),
         (torch.cuda, "_lazy_init", lambda: None),
         (torch.cuda, "is_bf16_supported", lambda **_: True),
         (torch.cuda, "default_generators", (torch.Generator(),)),

@@ -52,7 +52,7 @@ AUTOENCODERS: dict[str, tuple[type, dict[str, Any], tuple[int, ...]]] = {
         {"kind": "quantized", "channels": 4, "codebook_size": 8},
         (2, 8, 8),
     ),
-    "latent": (LatentVariableModel, {"kind": "latent", "hidden": 7, "code_dim": 32}, (6,)),
+    "latent": (LatentVariableModel, {"kind": "latent", "hidden": 7}, (6,)),
 }
 
 

@@ -6,7 +6,8 @@
 A tensor is on the device if it was made or moved there, or computed from such tensors. As on a real
 one, an operator of tensors on both devices raises, except for CPU scalars in elementwise operators
 and CPU indices. `device.reads` lists what waits for the device (`item`, `tolist`, `nonzero`, copies
-to the CPU), `device.uploads` what is copied to it: pairs of an operator and a line of the package.
+to the CPU), `device.uploads` what is copied to it: pairs of an operator and a function of the
+package. Kernels for a GPU are not chosen, and autocast casts nothing.
 """
 
 import sys
@@ -78,12 +79,6 @@ class OnDevice(Tensor):
     def __repr__(self, **_: Any) -> str:
         return f"OnDevice({self.inner})"
 
-    def __array__(self, *_: Any) -> Any:
-        return self.numpy()
-
-    def __reduce_ex__(self, _: Any) -> Any:
-        raise TypeError("a tensor on cuda:0 must be copied to the CPU before it is saved")
-
     @classmethod
     def __torch_dispatch__(cls, operator: Any, types: Any, args: Any = (), kwargs: Any = None):
         raise AssertionError(f"{operator} runs outside of pretended_cuda")
@@ -107,8 +102,7 @@ class Device(TorchDispatchMode):
             return operator(*args, **kwargs)
         if operator in (COPY, CONVERT):
             is_own = is_own if operator is CONVERT else isinstance(args[0], OnDevice)
-            source = tensors[-1]
-            if is_own != isinstance(source, OnDevice):
+            if is_own != isinstance(tensors[-1], OnDevice):
                 self.record(self.uploads if is_own else self.reads, operator)
         else:
             self.check(operator, args, kwargs)
@@ -162,6 +156,10 @@ class Device(TorchDispatchMode):
         if frame is not None:
             place = f"{frame.f_code.co_filename.removeprefix(PACKAGE)[1:]}:{frame.f_code.co_name}"
         places.append((str(operator), place))
+
+    def indices(self) -> list[str]:
+        """Return where an index was made on the CPU, which is copied whenever it is used."""
+        return [place for operator, place in self.uploads if operator.startswith("aten.index")]
 
 
 def is_sizes(tensor: Tensor) -> bool:
@@ -228,16 +226,13 @@ def pretended_cuda() -> Iterator[Device]:
         found = find(operation)  # kernels for a GPU have tests of their own
         return None if found is None or found.requires == "triton" else found
 
-    def pretend(kind: str | None = None) -> tuple[str, ...]:
-        return () if kind is None else ("cpu",)
-
     changes = [
         (torch.Tensor, "to", to),
         (torch.Tensor, "cpu", lambda self, **_: self.to("cpu")),
         (torch, "tensor", make_from(torch.tensor)),
         (torch, "as_tensor", make_from(torch.as_tensor)),
         (torch, "autocast", lambda kind, *args, **kwargs: autocast("cpu", *args, **kwargs)),
-        (torch, "is_autocast_enabled", lambda kind=None: is_enabled(*pretend(kind))),
+        (torch, "is_autocast_enabled", lambda kind=None: is_enabled("cpu")),
         (torch, "get_autocast_dtype", lambda kind: dtype_of("cpu")),
         (torch._C, "_len_torch_dispatch_stack", lambda: depth() - 1),  # eager but for this mode
         (torch.backends.cudnn, "is_acceptable", lambda _: False),
@@ -245,11 +240,7 @@ def pretended_cuda() -> Iterator[Device]:
         (torch.cuda, "_lazy_init", lambda: None),
         (torch.cuda, "is_bf16_supported", lambda **_: True),
         (torch.cuda, "default_generators", (torch.Generator(),)),
-        (
-            KERNELS["flex"],
-            "unsupported_reason",
-            lambda _: "it is compiled, which a wrapper cannot be",
-        ),
+        (KERNELS["flex"], "unsupported_reason", lambda _: "wrappers are not compiled"),
     ]
     before = torch.__future__.get_swap_module_params_on_conversion()
     with ExitStack() as stack:

@@ -79,9 +79,10 @@ def compare(model: nn.Module, batch: Any, run: Any) -> None:
     """Fail unless a training step and an evaluation are the same on the device."""
     own = copy.deepcopy(model)
     expected = train(model, batch), run(model, batch)
-    with pretended_cuda():
+    with pretended_cuda() as device:
         own, batch = own.to(CUDA), moved(batch, CUDA)
         actual = train(own, batch), run(own, batch)
+    assert not device.indices()
     for one, other in zip(itertools.chain(*actual), itertools.chain(*expected), strict=True):
         close(one, other)
 

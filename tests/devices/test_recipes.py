@@ -42,6 +42,14 @@ def training(recipe: str, run: Path, *, device: str = "cuda", steps: int = 1) ->
     return ["train", recipe, "--run", str(run), *words]
 
 
+VARIANTS = [
+    ("tracks", "--model.joint true --model.paths 4 --model.changes true"),
+    ("boxes", "--model.queries learned"),
+    ("reviews", "--naive-bayes words"),
+    *[("reviews", f"--model.pool {pool}") for pool in ("last", "mean", "first")],
+]
+
+
 @contextmanager
 def count_reads(device: Device) -> Iterator[list[Counter[str]]]:
     """Give the number of reads from the device by place, for the gradient of each step."""
@@ -83,6 +91,7 @@ def test_a_recipe_does_all_on_a_device(tmp_path: Path, recipe: str) -> None:
         answers, scores = run.answer(given), run.evaluate()
         expected = (*READS_OF_A_STEP.get(recipe, ()), "training/step.py:add_gradients")
         assert counts[-1] == Counter(expected)
+        assert not device.indices()
         if recipe != "rebuild":  # it has no attention
             changes = {"threshold": 0.0} if recipe in DETECTORS else {}
             has_probability = recipe != "tracks"
@@ -91,6 +100,22 @@ def test_a_recipe_does_all_on_a_device(tmp_path: Path, recipe: str) -> None:
     run = load(tmp_path, notify=print, engine="torch" if run.recipe.decodes else "auto")
     same(answers, run.answer(given))
     same(scores, run.evaluate())
+
+
+@pytest.mark.parametrize(("recipe", "options"), VARIANTS)
+def test_variants_of_recipes(tmp_path: Path, recipe: str, options: str) -> None:
+    words = training(recipe, tmp_path)
+    if "pool " in options:
+        place = words.index("--model.pool-heads")
+        del words[place : place + 2]
+    with pretended_cuda() as device:
+        assert main([*words, *options.split()]) == 0
+        run = load(tmp_path, device="cuda", notify=print)
+        given = [run.test_input(0)]
+        answers = run.answer(given)
+        assert not device.indices()
+        run.look(given)
+    same(answers, load(tmp_path, notify=print).answer(given))
 
 
 def test_a_run_goes_on_and_starts_another_on_another_device(tmp_path: Path, capsys: Any) -> None:

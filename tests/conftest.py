@@ -26,6 +26,7 @@ LONGEST = (
     "tests/engines/test_forms.py",
     "tests/campaigns/test_samples.py",
     "tests/native/test_other_processors.py",
+    "tests/devices/test_recipes.py",
 )
 """Files that begin first, so that no process ends with a long one."""
 

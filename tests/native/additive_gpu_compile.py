@@ -19,7 +19,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from regard.native.additive.gpu.backward import keys_kernel, query_kernel
-from regard.native.additive.gpu.call import BACKWARD, FORWARD
+from regard.native.additive.gpu.call import TILES
 from regard.native.additive.gpu.finish import finish_kernel, merge_kernel
 from regard.native.additive.gpu.forward import read_kernel
 from regard.native.additive.gpu.prepare import Tiles, prepare_kernel
@@ -34,7 +34,7 @@ INTEGER_POINTERS = {"first": "*i64", "last": "*i64", "allowed": "*u8"}
 SIZES = (
     "heads", "key_heads", "num_queries", "num_keys", "query_padded", "keys_padded", "units", "dim",
     "value_dim", "splits", "query_splits", "keys_splits", "slices", "query_slices", "keys_slices",
-    "v_heads", "v_stride", "num_rows",
+    "v_heads", "v_stride", "length",
 )  # fmt: skip
 TUPLES = {"strides": ("i64",) * 16, "bias_strides": ("i64",) * 4}
 OF_RULES = (
@@ -54,10 +54,8 @@ def compile_kernel(
     """Compile one kernel and return its register use and spills."""
     wide = "fp64" if dtype == "fp64" else "fp32"
     constants = {
-        "OWN": tiles.own, "OTHER": tiles.other, "VALUES": tiles.values, "ROWS": 64, "LANES": 32,
-        "FAST": wide == "fp32", "PRECISION": "tf32x3" if dtype == "fp32" else "ieee",
-        "DOT": tl.dtype(dtype), "WIDE": tl.dtype(wide), "CHUNKED": has_rules,
-        "ATOMIC": has_rules, **constants,
+        "OWN": tiles.own, "OTHER": tiles.other, "ROWS": 32, "LANES": 32,
+        "FAST": wide == "fp32", "WIDE": tl.dtype(wide), "ATOMIC": has_rules, **constants,
     }  # fmt: skip
     if not has_rules:
         constants |= dict.fromkeys(OF_RULES)
@@ -71,7 +69,7 @@ def compile_kernel(
         | dict.fromkeys(constants, "constexpr")
     )
     types = {name: types[name] for name in kernel.arg_names}
-    if kernel in (prepare_kernel, merge_kernel) or (kernel is read_kernel and not has_rules):
+    if "out" in types:
         types["out"] = f"*{dtype}"
     positions = {name: (index,) for index, name in enumerate(kernel.arg_names)}
     source = ASTSource(
@@ -100,19 +98,13 @@ def compile_kernel(
 
 def compile_all(targets: list[int]) -> None:
     """Compile every kernel in its launch sizes, with and without masks and biases."""
-    forward = dict.fromkeys(("out", "grad_out", "grad_rows", "value_rows", "delta"))
-    small = BACKWARD.fit(own_len=5, value_dim=3)
+    forward = dict.fromkeys(("out", "grad_out", "grad_rows", "delta"))
+    free = TILES._replace(registers=None)
     launches: list[tuple[Any, Tiles, dict[str, Any]]] = [
-        (read_kernel, FORWARD, {}),
-        (read_kernel, FORWARD.fit(own_len=5, value_dim=3), {}),
-        (query_kernel, BACKWARD, {}),
-        (keys_kernel, BACKWARD, {}),
-        (query_kernel, small, {}),
-        (keys_kernel, small, {}),
-        (prepare_kernel, FORWARD._replace(registers=None), forward),
-        (prepare_kernel, BACKWARD._replace(registers=None), {}),
-        (merge_kernel, FORWARD._replace(registers=None), {}),
-        (finish_kernel, BACKWARD._replace(registers=None), {}),
+        *((kernel, TILES, {}) for kernel in (read_kernel, query_kernel, keys_kernel)),
+        *((kernel, TILES.fit(5), {}) for kernel in (read_kernel, query_kernel, keys_kernel)),
+        (prepare_kernel, free, forward),
+        *((kernel, free, {}) for kernel in (prepare_kernel, merge_kernel, finish_kernel)),
     ]
     for target in targets:
         for kernel, tiles, constants in launches:

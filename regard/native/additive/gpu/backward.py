@@ -30,6 +30,9 @@ import triton.language as tl
 
 from regard.native.additive.gpu.tiles import (
     add_all_units,
+    add_at,
+    add_values,
+    clear,
     initial_scores,
     key_ranges,
     locate_program,
@@ -38,22 +41,6 @@ from regard.native.additive.gpu.tiles import (
     split_range,
     tops_at,
 )
-
-
-@triton.jit
-@no_type_check
-def add_at(target, amount, inside):
-    """Add to memory that only this program accesses."""
-    tl.store(target, tl.load(target, mask=inside, other=0.0) + amount, mask=inside)
-
-
-@triton.jit
-@no_type_check
-def clear(target, count, own_at, own_len):
-    """Write zeros to target (count, own_len)."""
-    for _ in range(0, count):
-        tl.store(target + own_at, tl.zeros_like(own_at).to(tl.float32), mask=own_at < own_len)
-        target += own_len
 
 
 @triton.jit
@@ -114,8 +101,8 @@ def add_bias_gradients(
 @triton.jit
 @no_type_check
 def query_kernel(
-    query_sums, v_sums, grad_bias, grad_diagonals, bias_strides, grad_rows, value_rows, delta, lse,
-    query, keys, values, query_exp, keys_exp, weights, totals, query_tops, keys_tops, first, last,
+    query_sums, v_sums, grad_bias, grad_diagonals, bias_strides, grad_rows, delta, lse, query,
+    keys, value_rows, query_exp, keys_exp, weights, totals, query_tops, keys_tops, first, last,
     allowed, bias, diagonals, strides, heads, key_heads, num_queries, num_keys, query_padded,
     keys_padded, units, dim, value_dim, splits, OWN: tl.constexpr,
     OTHER: tl.constexpr, ATOMIC: tl.constexpr, FAST: tl.constexpr, WIDE: tl.constexpr,
@@ -187,23 +174,9 @@ def query_kernel(
 
 @triton.jit
 @no_type_check
-def add_value_gradients(
-    value_sums, probs, grad_rows, own_at, other_at, own_len, other_padded, value_dim
-):
-    """Add sum_i p[i,j] grad_out[i] to value_sums, (value_dim, key)."""
-    for _ in range(0, value_dim):
-        gradient = tl.load(grad_rows + other_at)
-        add_at(value_sums + own_at, tl.sum(probs * gradient[:, None], 0), own_at < own_len)
-        value_sums += own_len
-        grad_rows += other_padded
-    tl.debug_barrier()  # as in add_unit_gradients
-
-
-@triton.jit
-@no_type_check
 def keys_kernel(
-    keys_sums, value_sums, grad_rows, value_rows, delta, lse,
-    query, keys, values, query_exp, keys_exp, weights, totals, query_tops, keys_tops, first, last,
+    keys_sums, value_sums, grad_rows, delta, lse, query,
+    keys, value_rows, query_exp, keys_exp, weights, totals, query_tops, keys_tops, first, last,
     allowed, bias, diagonals, strides, heads, key_heads, num_queries, num_keys, query_padded,
     keys_padded, units, dim, value_dim, splits, OWN: tl.constexpr,
     OTHER: tl.constexpr, FAST: tl.constexpr, WIDE: tl.constexpr,
@@ -271,8 +244,8 @@ def process_query_tile(
     )  # fmt: skip
     probs = tl.exp(scores - logs[:, None])
     if value_sums is not None:
-        add_value_gradients(
-            value_sums, probs, grad_rows, cols, rows, num_keys, query_padded, value_dim
+        add_values(
+            value_sums, probs, None, grad_rows, cols, rows, num_keys, query_padded, value_dim
         )
     if keys_sums is not None:
         deltas = tl.load(delta + at_rows, mask=rows_in, other=0.0)

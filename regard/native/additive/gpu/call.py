@@ -5,9 +5,9 @@ registers, a tile at a time. Fully masked tiles are skipped. For the formulas an
 see regard.native.additive.gpu.tiles.
 
 The kernels of an earlier revision ran on an H200; these have not run on a GPU yet. Triton's
-interpreter ran every path except the inline PTX and the rounding of the tensor cores, and Triton
-compiled the kernels for sm_80 and sm_90. Tile sizes follow from register use and instruction
-counts, not from timings, and are fixed: sums in another order would differ in their last bits.
+interpreter ran every path except the inline PTX, and Triton compiled the kernels for sm_80 and
+sm_90. Tile sizes follow from register use and instruction counts, not from timings, and are fixed:
+sums in another order would differ in their last bits.
 """
 
 from typing import Any
@@ -31,18 +31,13 @@ from regard.native.additive.gpu.prepare import (
     is_interpreted,
     launch,
     prepare,
-    product_flags,
     strides_of,
 )
 
-FORWARD = Tiles(own=64, other=16, values=64, warps=2, programs=2048)
-"""A thread has one query and 16 keys (own = 32 warps): 292 to 330 instructions for 64 triples on
-sm_90, nearly all of them arithmetic; registers beyond 128 are spilled outside of that loop."""
-
-BACKWARD = Tiles(own=128, other=8, values=32, warps=2, programs=2048, registers=168)
-"""A thread has two queries (or keys) and 8 of the other side: 10 numbers loaded for 16 triples (17
-in tiles of 64 and 16, where loads take more time than arithmetic). 168 registers are enough for no
-spills on sm_90, with 12 warps per multiprocessor."""
+TILES = Tiles(own=128, other=8, warps=2, programs=2048, registers=168)
+"""A thread has two numbers of its own side and 8 of the other: 10 loads for 16 triples (17 in tiles
+of 64 and 16, where loads take more time than arithmetic). 168 registers are enough for no spills in
+float32 on sm_90, with 12 warps per multiprocessor."""
 
 
 def forward(
@@ -57,7 +52,7 @@ def forward(
     diagonals: Float[Tensor, "#batch #head diagonal"] | None,
     exps: Tensor | None = None,
     *,
-    tiles: Tiles = FORWARD,
+    tiles: Tiles = TILES,
 ) -> tuple[Float[Tensor, "batch head query value_dim"], Float[Tensor, "batch head query"]]:
     """Return the read in the queries' dtype, and its log-sum-exp in float32 (or float64).
 
@@ -70,26 +65,23 @@ def forward(
     if 0 in inputs.sizes:
         lse = query.new_full((batch, heads, num_queries), float("-inf"), dtype=inputs.sum_dtype)
         return query.new_zeros(batch, heads, num_queries, value_dim), lse
-    tiles = tiles.fit(num_queries, value_dim)
+    tiles = tiles.fit(num_queries)
     blocks = triton.cdiv(num_queries, tiles.own) * batch * heads
-    splits, is_chunked = tiles.num_splits(blocks, num_keys), value_dim > tiles.values
-    shape, is_wide = (batch, heads, num_queries), is_chunked or splits > 1
-    outs = inputs.empty(splits, *shape, value_dim, dtype=None if is_wide else query.dtype)
-    logs = inputs.empty(splits, *shape)
+    splits, shape = tiles.num_splits(blocks, num_keys), (batch, heads, num_queries)
+    sums = inputs.empty(splits, batch, heads, value_dim, num_queries)
+    norms = inputs.empty(splits, *shape), inputs.empty(splits, *shape)
+    out, lse = inputs.empty(*shape, value_dim, dtype=query.dtype), inputs.empty(*shape)
     with torch.cuda.device_of(query):
         prepared = prepare(inputs, tiles)
         launch(
             read_kernel, blocks * splits,
-            outs, logs, *prepared.arguments, splits, **prepared.flags, **product_flags(query.dtype),
-            CHUNKED=is_chunked, OWN=tiles.own, OTHER=tiles.other, VALUES=tiles.values,
+            sums, *norms, *prepared.arguments, splits, **prepared.flags, OWN=tiles.own,
+            OTHER=tiles.other,
         )  # fmt: skip
-        if splits == 1 and outs.dtype == query.dtype:
-            return outs[0], logs[0]
-        out, lse = inputs.empty(*shape, value_dim, dtype=query.dtype), inputs.empty(*shape)
         launch(
-            merge_kernel, triton.cdiv(lse.numel(), 16),
-            out, lse, outs, logs, splits, lse.numel(), value_dim,
-            ROWS=16, LANES=64, WIDE=prepared.flags["WIDE"],
+            merge_kernel, triton.cdiv(num_queries, 32) * batch * heads,
+            out, lse, sums, *norms, splits, batch * heads, num_queries, value_dim, ROWS=32,
+            LANES=32, WIDE=prepared.flags["WIDE"],
         )  # fmt: skip
     return out, lse
 
@@ -97,7 +89,7 @@ def forward(
 def backward(
     grad_out: Float[Tensor, "batch head query value_dim"],
     *arguments: Any,
-    tiles: Tiles = BACKWARD,
+    tiles: Tiles = TILES,
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of query, keys, values, v, bias and diagonals, or None for each.
 
@@ -128,7 +120,7 @@ def _gradients(
     (batch, heads, num_queries, num_keys), value_dim = inputs.sizes, inputs.values.shape[-1]
     key_heads, dim = inputs.keys.shape[1:4:2]
     units, wide = prepared.units, prepared.flags["WIDE"]
-    query_side, keys_side = tiles.fit(num_queries, value_dim), tiles.fit(num_keys, value_dim)
+    query_side, keys_side = tiles.fit(num_queries), tiles.fit(num_keys)
     blocks = triton.cdiv(num_queries, query_side.own) * batch * heads
     splits = query_side.num_splits(blocks, num_keys)
     keys_blocks = triton.cdiv(num_keys, keys_side.own) * batch * key_heads
@@ -144,14 +136,14 @@ def _gradients(
         launch(
             query_kernel, blocks * splits,
             sums[0], sums[3], grad_bias, grad_diagonals, strides_of(grad_bias, inputs.sizes),
-            *prepared.transposes, lse, *prepared.arguments, splits, **prepared.flags,
+            *prepared.saved, lse, *prepared.arguments, splits, **prepared.flags,
             ATOMIC=grad_bias is not None and grad_bias.shape != inputs.sizes, OWN=query_side.own,
             OTHER=query_side.other,
         )  # fmt: skip
     if needs[1] or needs[2]:
         launch(
             keys_kernel, keys_blocks * keys_splits,
-            *sums[1:3], *prepared.transposes, lse, *prepared.arguments, keys_splits,
+            *sums[1:3], *prepared.saved, lse, *prepared.arguments, keys_splits,
             **prepared.flags, OWN=keys_side.own, OTHER=keys_side.other,
         )  # fmt: skip
     gradients = [

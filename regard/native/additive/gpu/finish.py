@@ -1,9 +1,11 @@
 """Sums over the splits of the GPU kernels of additive attention, in a fixed order.
 
-    out = sum_s e^(lse[s] - lse) out[s]    lse = log sum_s e^lse[s]
+    out = sum_s f[s] o[s] / l    lse = m + log l    m = max_s m[s], l = sum_s f[s] l[s]
+    f[s] = e^(m[s] - m)          (o, m, l: see regard.native.additive.gpu.forward)
+
     grad_query = -2 sum_s, grad_keys = -2 sum_s, grad_values = sum_s, grad_v = -2 sum_s,i
 
-The backward's sums have the lengths last; the gradients have the dtypes of their tensors.
+Sums have the lengths last; results have the dtypes of their tensors.
 """
 
 from typing import no_type_check
@@ -15,34 +17,40 @@ import triton.language as tl
 @triton.jit
 @no_type_check
 def merge_kernel(
-    out, lse, outs, logs, splits, num_rows, value_dim,
+    out, lse, sums, tops, norms, splits, slices, length, value_dim,
     ROWS: tl.constexpr, LANES: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Combine outs (splits, row, value_dim) and logs (splits, row) of the forward's splits."""
-    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    rows_in = rows < num_rows
+    """Write out (slice, length, value_dim) and lse (slice, length) of `ROWS` queries."""
+    blocks = tl.cdiv(length, ROWS)
+    slice_at = (tl.program_id(0) // blocks).to(tl.int64)
+    rows = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)
+    rows_in = rows < length
+    at_rows = slice_at * length + rows
     top = tl.full((ROWS,), float("-inf"), WIDE)
     for split in range(0, splits):
-        log = tl.load(logs + split * num_rows + rows, mask=rows_in, other=float("-inf"))
-        top = tl.maximum(top, log)
+        at = split * slices * length + at_rows
+        top = tl.maximum(top, tl.load(tops + at, mask=rows_in, other=float("-inf")))
     top = tl.where(top == float("-inf"), 0.0, top)  # a fully masked row
     norm = tl.zeros((ROWS,), WIDE)
     for split in range(0, splits):
-        log = tl.load(logs + split * num_rows + rows, mask=rows_in, other=float("-inf"))
-        norm += tl.exp(log - top)
+        at = split * slices * length + at_rows
+        weight = tl.exp(tl.load(tops + at, mask=rows_in, other=float("-inf")) - top)
+        norm += weight * tl.load(norms + at, mask=rows_in, other=0.0)
     is_masked = norm == 0.0
     norm = tl.where(is_masked, 1.0, norm)
-    tl.store(lse + rows, tl.where(is_masked, float("-inf"), top + tl.log(norm)), mask=rows_in)
+    log = tl.where(is_masked, float("-inf"), top + tl.log(norm))
+    tl.store(lse + at_rows, log, mask=rows_in)
     for low in range(0, value_dim, LANES):
         lanes = low + tl.arange(0, LANES)
-        inside = rows_in[:, None] & (lanes < value_dim)[None, :]
-        total = tl.zeros((ROWS, LANES), WIDE)
+        inside = (lanes < value_dim)[:, None] & rows_in[None, :]
+        total = tl.zeros((LANES, ROWS), WIDE)
         for split in range(0, splits):
-            at = split * num_rows + rows
-            weight = tl.exp(tl.load(logs + at, mask=rows_in, other=float("-inf")) - top) / norm
-            part = tl.load(outs + at[:, None] * value_dim + lanes[None, :], mask=inside, other=0.0)
-            total += weight[:, None] * part
-        target = out + rows[:, None] * value_dim + lanes[None, :]
+            at = split * slices * length + at_rows
+            weight = tl.exp(tl.load(tops + at, mask=rows_in, other=float("-inf")) - top) / norm
+            lines = ((split * slices + slice_at) * value_dim + lanes)[:, None] * length
+            part = tl.load(sums + lines + rows[None, :], mask=inside, other=0.0)
+            total += weight[None, :] * part
+        target = out + at_rows[None, :] * value_dim + lanes[:, None]
         tl.store(target, total.to(out.dtype.element_ty), mask=inside)
 
 

@@ -3,9 +3,12 @@
     m' = max(m, max_j s[j])    w[j] = e^(s[j] - m')    f = e^(m - m')
     l' = f l + sum_j w[j]      o' = f o + sum_j w[j] value[j]
 
-with s the scores of a tile (regard.native.additive.gpu.tiles); at the end out = o / l, and lse = m
-+ log l for the gradient: the online softmax of milakov2018. For few queries, keys are split over
-several programs, and the caller merges their outputs.
+with s the scores of a tile (regard.native.additive.gpu.tiles): the online softmax of milakov2018.
+For few queries, keys are split over several programs. `merge_kernel` combines m, l and o of the
+splits: out = o / l, and lse = m + log l for the gradient.
+
+o goes through memory, (value_dim, query), as the sums of the backward do: in registers it would
+leave too few for the scores.
 """
 
 from typing import no_type_check
@@ -15,10 +18,11 @@ import triton.language as tl
 
 from regard.native.additive.gpu.tiles import (
     add_all_units,
+    add_values,
+    clear,
     initial_scores,
     key_ranges,
     locate_program,
-    product,
     split_range,
     tops_at,
 )
@@ -26,67 +30,21 @@ from regard.native.additive.gpu.tiles import (
 
 @triton.jit
 @no_type_check
-def add_values(
-    sums, out, scores, rescale, values, rows, cols, num_queries, num_keys, value_dim,
-    VALUES: tl.constexpr, CHUNKED: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr,
-    WIDE: tl.constexpr,
-):  # fmt: skip
-    """Rescale the sums and add scores @ values: in registers, or `out` for chunked values."""
-    for at in range(0, value_dim, VALUES):
-        lanes = at + tl.arange(0, VALUES)
-        inside = (lanes < value_dim)[:, None] & (cols < num_keys)[None, :]
-        source = values + cols.to(tl.int64)[None, :] * value_dim + lanes[:, None]
-        loaded = tl.load(source, mask=inside, other=0.0)
-        part = product(loaded, scores, DOT, PRECISION, WIDE)  # (value_dim, query)
-        if CHUNKED:
-            target = out + rows.to(tl.int64)[None, :] * value_dim + lanes[:, None]
-            inside = (lanes < value_dim)[:, None] & (rows < num_queries)[None, :]
-            before = tl.load(target, mask=inside, other=0.0)
-            tl.store(target, before * rescale[None, :] + part, mask=inside)
-        else:
-            sums = sums * rescale[None, :] + part
-    if CHUNKED:
-        tl.debug_barrier()  # another thread may load the stored values in the next tile
-    return sums
-
-
-@triton.jit
-@no_type_check
-def finish(
-    sums, out, top, norm, rows, num_queries, value_dim, VALUES: tl.constexpr, CHUNKED: tl.constexpr
-):
-    """Divide by the normalizer and store; return the log-sum-exp, -inf for fully masked rows."""
-    is_masked = norm == 0.0
-    scale = 1.0 / tl.where(is_masked, 1.0, norm)
-    for at in range(0, value_dim, VALUES):
-        lanes = at + tl.arange(0, VALUES)
-        target = out + rows.to(tl.int64)[None, :] * value_dim + lanes[:, None]
-        inside = (lanes < value_dim)[:, None] & (rows < num_queries)[None, :]
-        if CHUNKED:
-            sums = tl.load(target, mask=inside, other=0.0)
-        tl.store(target, (sums * scale[None, :]).to(out.dtype.element_ty), mask=inside)
-    return tl.where(is_masked, float("-inf"), top + tl.log(tl.where(is_masked, 1.0, norm)))
-
-
-@triton.jit
-@no_type_check
 def read_kernel(
-    out, lse, query, keys, values, query_exp, keys_exp, weights, totals, query_tops, keys_tops,
-    first, last, allowed, bias, diagonals, strides,
-    heads, key_heads, num_queries, num_keys, query_padded, keys_padded, units, dim, value_dim,
-    splits, OWN: tl.constexpr, OTHER: tl.constexpr, VALUES: tl.constexpr, CHUNKED: tl.constexpr,
-    FAST: tl.constexpr, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
+    sums, tops, norms, query, keys, value_rows, query_exp, keys_exp, weights, totals, query_tops,
+    keys_tops, first, last, allowed, bias, diagonals, strides, heads, key_heads, num_queries,
+    num_keys, query_padded, keys_padded, units, dim, value_dim, splits, OWN: tl.constexpr,
+    OTHER: tl.constexpr, FAST: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Read a split of the keys for `OWN` queries of one head.
 
-    Writes out (splits, batch, head, query, value_dim) and lse (splits, batch, head, query). If a
-    value has more than `VALUES` numbers (`CHUNKED`), out holds the sums between tiles.
+    Writes sums o (splits, batch, head, value_dim, query), tops m and norms l (splits, batch, head,
+    query).
     """
     start, split, batch_head, num_slices = locate_program(num_queries, splits, OWN)
     batch, head = batch_head // heads, batch_head % heads
     key_side = batch * key_heads + head // (heads // key_heads)
     rows = start + tl.arange(0, OWN)
-    rows_in = rows < num_queries
     starts, ends = key_ranges(first, last, strides, batch, head, rows, num_queries, num_keys)
     query += batch_head * num_queries * dim
     keys += key_side * num_keys * dim
@@ -94,20 +52,13 @@ def read_kernel(
     keys_exp += key_side * keys_padded * units
     query_tops = tops_at(query_tops, batch_head, query_padded, start, units)
     weights += head * units
-    out += (split * num_slices + batch_head) * num_queries * value_dim
+    sums += (split * num_slices + batch_head) * num_queries * value_dim
+    clear(sums, value_dim, rows, num_queries)
     begin, end = split_range(num_keys, split, splits, OTHER)
     begin = tl.maximum(begin, tl.min(starts, 0) // OTHER * OTHER)
     end = tl.minimum(end, tl.max(ends, 0))
     top = tl.full((OWN,), float("-inf"), WIDE)
     norm = tl.full((OWN,), 0.0, WIDE)
-    sums = tl.full((VALUES, OWN), 0.0, WIDE)
-    if CHUNKED:
-        for at in range(0, value_dim, VALUES):
-            lanes = at + tl.arange(0, VALUES)
-            inside = (lanes < value_dim)[:, None] & rows_in[None, :]
-            target = out + rows.to(tl.int64)[None, :] * value_dim + lanes[:, None]
-            tl.store(target, sums, mask=inside)
-        tl.debug_barrier()
     for low in range(begin, end, OTHER):
         cols = low + tl.arange(0, OTHER)
         scores = initial_scores(
@@ -126,9 +77,10 @@ def read_kernel(
             anchor = tl.where(new_top == float("-inf"), 0.0, new_top)
             scores, rescale = tl.exp(scores - anchor[None, :]), tl.exp(top - anchor)
             norm, top = norm * rescale + tl.sum(scores, 0), new_top
-            sums = add_values(
-                sums, out, scores, rescale, values + key_side * num_keys * value_dim, rows, cols,
-                num_queries, num_keys, value_dim, VALUES, CHUNKED, DOT, PRECISION, WIDE,
+            add_values(
+                sums, scores, rescale, value_rows + key_side * keys_padded * value_dim, rows, cols,
+                num_queries, keys_padded, value_dim,
             )  # fmt: skip
-    logs = finish(sums, out, top, norm, rows, num_queries, value_dim, VALUES, CHUNKED)
-    tl.store(lse + (split * num_slices + batch_head) * num_queries + rows, logs, mask=rows_in)
+    at_rows = (split * num_slices + batch_head) * num_queries + rows
+    tl.store(tops + at_rows, top, mask=rows < num_queries)
+    tl.store(norms + at_rows, norm, mask=rows < num_queries)

@@ -13,12 +13,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from regard.native.additive.gpu.tiles import CHUNK, LENGTH_MULTIPLE, product
+from regard.native.additive.gpu.tiles import CHUNK, LENGTH_MULTIPLE, clear
 
 MAX_SPLITS = 16
-
-MIN_SIDE = 16
-"""Smallest side of a product on tensor cores."""
 
 MAX_EXP_INPUT = tl.constexpr(40.0)
 """Largest |a| or |b| whose exponential is exact and finite in float32."""
@@ -33,20 +30,16 @@ class Tiles(NamedTuple):
     own: int
     """Queries (or keys) that a program owns: columns of a tile, along the lanes of its warps."""
     other: int
-    """Keys (or queries) processed at a time: rows of a tile. The tensor cores need 16 or more."""
-    values: int
-    """Largest part of a value processed at a time by the forward."""
+    """Keys (or queries) processed at a time: rows of a tile."""
     warps: int
     programs: int
     """Target number of programs: with fewer, the other side is split over several."""
-    registers: int | None = 128
-    """Maximum of registers per thread on NVIDIA: 128 for 16 warps per multiprocessor, 255 for 8."""
+    registers: int | None = None
+    """Maximum of registers per thread on NVIDIA, which has 65,536 per multiprocessor."""
 
-    def fit(self, own_len: int, value_dim: int) -> "Tiles":
-        """Return tiles no larger than the problem, but no smaller than tensor cores need."""
-        own = triton.next_power_of_2(max(own_len, MIN_SIDE))
-        values = triton.next_power_of_2(max(value_dim, MIN_SIDE))
-        return self._replace(own=min(self.own, own), values=min(self.values, values))
+    def fit(self, own_len: int) -> "Tiles":
+        """Return tiles no larger than the problem."""
+        return self._replace(own=min(self.own, triton.next_power_of_2(own_len)))
 
     def num_splits(self, programs: int, other_len: int) -> int:
         """Return the number of programs that share the other side, each with whole tiles."""
@@ -92,13 +85,13 @@ class LaunchArguments(NamedTuple):
     """Constants and options of the launch, without the tile sizes."""
     units: int
     """dim, padded to whole chunks."""
-    transposes: list[Tensor]
-    """grad_out and values, (batch, head, value_dim, padded length), and delta; of a backward."""
+    saved: tuple[Tensor | None, ...]
+    """grad_out (batch, head, value_dim, query_padded) and delta (batch, head, query)."""
 
 
 def is_interpreted() -> bool:
     """Return True if Triton was imported with TRITON_INTERPRET=1: its interpreter, any device."""
-    return not isinstance(product, triton.JITFunction)
+    return not isinstance(clear, triton.JITFunction)
 
 
 def strides_of(tensor: Tensor | None, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -179,7 +172,7 @@ def sum_products(
 @triton.jit
 @no_type_check
 def prepare_kernel(
-    query_exp, keys_exp, query_tops, keys_tops, weights, totals, grad_rows, value_rows, delta,
+    query_exp, keys_exp, query_tops, keys_tops, weights, totals, value_rows, grad_rows, delta,
     query, keys, values, v, out, grad_out, slices, heads, num_queries, num_keys, query_padded,
     keys_padded, units, dim, value_dim, v_stride, ROWS: tl.constexpr, LANES: tl.constexpr,
     WIDE: tl.constexpr,
@@ -207,11 +200,10 @@ def prepare_kernel(
             keys, keys_exp, keys_tops, None, None, None, program, heads, num_keys, keys_padded, dim,
             units, 0, ROWS, LANES, WIDE,
         )  # fmt: skip
-        if grad_out is not None:
-            transpose_rows(
-                values, value_rows, None, None, None, None, program, heads, num_keys, keys_padded,
-                value_dim, value_dim, 0, ROWS, LANES, WIDE,
-            )  # fmt: skip
+        transpose_rows(
+            values, value_rows, None, None, None, None, program, heads, num_keys, keys_padded,
+            value_dim, value_dim, 0, ROWS, LANES, WIDE,
+        )  # fmt: skip
 
 
 def prepare(
@@ -230,14 +222,15 @@ def prepare(
     exps = [inputs.empty(side, units, length) for side, length in pairs]
     weights = inputs.empty(heads, units), inputs.empty(heads)
     tops = [inputs.empty(number, chunks) for number in blocks]
-    transposes: list[Tensor] = []
+    value_rows = inputs.empty(batch * key_heads, value_dim, padded[1])
+    saved = None, None
     if grad_out is not None:
-        transposes = [inputs.empty(side, value_dim, length) for side, length in pairs]
-        transposes.append(inputs.empty(batch * heads, num_queries))
+        grad_rows = inputs.empty(batch * heads, value_dim, padded[0])
+        saved = grad_rows, inputs.empty(batch * heads, num_queries)
     wide = tl.float64 if inputs.sum_dtype == torch.float64 else tl.float32
     launch(
         prepare_kernel, sum(blocks),
-        *exps, *tops, *weights, *(transposes or (None,) * 3), query, keys, values, v, out, grad_out,
+        *exps, *tops, *weights, value_rows, *saved, query, keys, values, v, out, grad_out,
         batch * heads, heads, num_queries, num_keys, *padded, units, dim, value_dim,
         dim if v.shape[0] > 1 else 0, ROWS=rows, LANES=32, WIDE=wide,
     )  # fmt: skip
@@ -250,7 +243,7 @@ def prepare(
         *strides_of(inputs.last, inputs.sizes[:3]),
     )  # fmt: skip
     arguments = (
-        query, keys, values, *exps, *weights, *tops, inputs.first, inputs.last, allowed,
+        query, keys, value_rows, *exps, *weights, *tops, inputs.first, inputs.last, allowed,
         inputs.bias, diagonals, strides, heads, key_heads, num_queries, num_keys, *padded, units,
         dim, value_dim,
     )  # fmt: skip
@@ -263,17 +256,7 @@ def prepare(
     }
     if is_nvidia:
         flags["maxnreg"] = tiles.registers
-    return LaunchArguments(arguments, flags, units, transposes)
-
-
-def product_flags(dtype: torch.dtype) -> dict[str, Any]:
-    """Return the constants of tensor-core products; the interpreter has no correct bfloat16."""
-    names = {torch.float64: tl.float64}
-    if not is_interpreted():
-        names |= {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
-    # Three products in tf32 are as accurate as float32; only NVIDIA supports them.
-    is_tf32 = dtype == torch.float32 and torch.version.cuda is not None and not is_interpreted()
-    return {"DOT": names.get(dtype, tl.float32), "PRECISION": "tf32x3" if is_tf32 else "ieee"}
+    return LaunchArguments(arguments, flags, units, saved)
 
 
 def launch(kernel: Any, programs: int, *arguments: Any, **flags: Any) -> None:

@@ -82,16 +82,6 @@ def reciprocal(x, FAST: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def product(left, right, DOT: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr):
-    """Return left @ right, on tensor cores in the dtype `DOT`.
-
-    Not as the sum of a product with three axes: Triton (3.6) rewrites it to a product in tf32.
-    """
-    return tl.dot(left.to(DOT), right.to(DOT), input_precision=PRECISION, out_dtype=WIDE)
-
-
-@triton.jit
-@no_type_check
 def key_ranges(first, last, strides, batch, head, rows, num_queries, num_keys):
     """Return first and last of rows, clipped to the keys; (key, 0) if empty: it widens no range."""
     is_open = rows < num_queries
@@ -268,3 +258,41 @@ def score_gradients(
         own_side += own_padded
         other_side += other_padded
     return probs * total
+
+
+@triton.jit
+@no_type_check
+def add_at(target, amount, inside):
+    """Add to memory that only this program accesses."""
+    tl.store(target, tl.load(target, mask=inside, other=0.0) + amount, mask=inside)
+
+
+@triton.jit
+@no_type_check
+def clear(target, count, own_at, own_len):
+    """Write zeros to target (count, own_len)."""
+    for _ in range(0, count):
+        tl.store(target + own_at, tl.zeros_like(own_at).to(tl.float32), mask=own_at < own_len)
+        target += own_len
+
+
+@triton.jit
+@no_type_check
+def add_values(
+    sums, probs, rescale, other_side, own_at, other_at, own_len, other_padded, value_dim
+):
+    """Add sum_other probs[other, own] other_side[:, other] to rescaled sums, (value_dim, own).
+
+    Not on tensor cores: see regard.native.additive.gpu.backward.
+    """
+    inside = own_at < own_len
+    for _ in range(0, value_dim):
+        part = tl.sum(probs * tl.load(other_side + other_at)[:, None], 0)
+        if rescale is None:
+            add_at(sums + own_at, part, inside)
+        else:
+            before = tl.load(sums + own_at, mask=inside, other=0.0)
+            tl.store(sums + own_at, before * rescale + part, mask=inside)
+        sums += own_len
+        other_side += other_padded
+    tl.debug_barrier()  # another thread may load the stored values in the next tile

@@ -99,8 +99,8 @@ OURS: dict[str, Engine] = {
 of one thread."""
 
 
-def decode_with_transformers(model: Any) -> Decode:
-    """Decode with Transformers' `generate` and its cache."""
+def decode_with_transformers(model: Any, **settings: Any) -> Decode:
+    """Decode with Transformers' `generate` and its cache, with further settings of it."""
 
     @torch.inference_mode()
     def decode(sentences: Sequence[Sequence[int]], batch: int, beam: int) -> list[list[int]]:
@@ -110,9 +110,10 @@ def decode_with_transformers(model: Any) -> Decode:
             "do_sample": False,
             "max_new_tokens": TOKENS,
             "use_cache": True,
+            **settings,
         }
         for start in range(0, len(sentences), batch):
-            ids = pad(sentences[start : start + batch]).items
+            ids = pad(sentences[start : start + batch]).items.to(model.device)
             outputs += model.generate(input_ids=ids, attention_mask=ids.ne(PAD).long(), **options)[
                 :, 1:
             ].tolist()

@@ -35,14 +35,14 @@ CHARACTERS = 65
 """Number of distinct characters in the Shakespeare text."""
 
 
-def translation_batches(folder: Path, count: int) -> list[PairBatch]:
+def translation_batches(folder: Path, count: int, *, batch_tokens: int = 4096) -> list[PairBatch]:
     """Return the first batches of an epoch: sources end in EOS, targets are BOS w1 .. wn EOS,
     padding is 0."""
     sides, (source, target) = _pairs_and_tokenizers(folder)
     encoded = EncodedPairs.from_sequences(
         source.encode_batch(sides[0]), target.encode_batch(sides[1])
     )
-    batches = TokenBatches(encoded, batch_tokens=4096, seed=1)
+    batches = TokenBatches(encoded, batch_tokens=batch_tokens, seed=1)
     plan = batches.plan(0)
     return [batches.collate(0, plan[number % len(plan)]) for number in range(count)]
 

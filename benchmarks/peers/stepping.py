@@ -25,11 +25,17 @@ Step = Callable[[Any], float]
 _LR = 1e-4
 
 
-def our_step(model: nn.Module, precision: str) -> Step:
-    """Return a training step of this library on given batches."""
+def our_step(
+    model: nn.Module, precision: str, *, device: str | torch.device = "cpu", compiled: bool = False
+) -> Step:
+    """Return a training step of this library on given batches, which it moves to the device.
+
+    compiled: compile the loss, as `--train.compile` does.
+    """
     model.train()
-    config = TrainConfig(optimizer="adam", lr=_LR)
-    replica, optimizer = Replica(model, World(), shard="none"), build_optimizer(model, config)
+    world = World(device=torch.device(device))
+    replica = Replica(model, world, shard="none", compiled=compiled)
+    optimizer = build_optimizer(model, TrainConfig(optimizer="adam", lr=_LR))
     number = 0
 
     def step(batch: Any) -> float:
@@ -48,11 +54,12 @@ def our_step(model: nn.Module, precision: str) -> Step:
 def their_step(
     parameters: Sequence[Tensor], mean_loss: Callable[[Any], Tensor], precision: str
 ) -> Step:
-    """Return a plain PyTorch training step for a mean loss."""
+    """Return a plain PyTorch training step for a mean loss, on the device of the parameters."""
+    device = parameters[0].device.type
     optimizer = torch.optim.Adam(parameters, lr=_LR, betas=(0.9, 0.98), eps=1e-9, fused=True)
 
     def step(batch: Any) -> float:
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+        with torch.autocast(device, torch.bfloat16, enabled=precision == "bfloat16"):
             loss = mean_loss(batch)
         loss.backward()
         optimizer.step()

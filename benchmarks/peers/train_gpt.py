@@ -41,16 +41,15 @@ WITHOUT, COMPILED = ", no attention dropout", ", compiled"
 NAMES = ("Transformers, GPT-2", "x-transformers, flash", "plain PyTorch GPT")
 
 
-def our_core() -> TransformerConfig:
+def our_core(sizes: Sizes = SIZES) -> TransformerConfig:
     """Return the configuration of this library's GPT."""
-    sizes = {
-        "layers": SIZES.layers,
-        "width": SIZES.width,
-        "heads": SIZES.heads,
-        "feedforward": 4 * SIZES.width,
-    }
     return TransformerConfig(
-        **sizes, activation="gelu", positions=LearnedConfig(max_length=SIZES.context)
+        layers=sizes.layers,
+        width=sizes.width,
+        heads=sizes.heads,
+        feedforward=4 * sizes.width,
+        activation="gelu",
+        positions=LearnedConfig(max_length=sizes.context),
     )
 
 
@@ -61,8 +60,8 @@ def contestant(name: str, dropout: float, precision: str) -> Step:
         config = LanguageModelConfig(core=our_core(), dropout=dropout)
         return our_step(build_language_model(config, vocab=SIZES.vocab), precision)
     attention_dropout = 0.0 if WITHOUT in name else dropout
-    module, scores = _peer(
-        name.removesuffix(COMPILED).removesuffix(WITHOUT), dropout, attention_dropout
+    module, scores = peer(
+        name.removesuffix(COMPILED).removesuffix(WITHOUT), SIZES, dropout, attention_dropout
     )
     module.train()
     if name.endswith(COMPILED):
@@ -77,40 +76,41 @@ def contestant(name: str, dropout: float, precision: str) -> Step:
     return their_step(list(module.parameters()), mean_loss, precision)
 
 
-def _peer(
-    name: str, dropout: float, attention_dropout: float
+def peer(
+    name: str, sizes: Sizes, dropout: float, attention_dropout: float
 ) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
+    """Return a newly initialized model of a peer, and its function of tokens to logits."""
     if name == "plain PyTorch GPT":
-        small_gpt = SmallGPT(SIZES, dropout=dropout, attention_dropout=attention_dropout)
+        small_gpt = SmallGPT(sizes, dropout=dropout, attention_dropout=attention_dropout)
         return small_gpt, small_gpt
     if name == "Transformers, GPT-2":
         from transformers import GPT2Config, GPT2LMHeadModel  # noqa: PLC0415  # imported only if needed
 
-        sizes = {
-            "n_positions": SIZES.context,
-            "n_embd": SIZES.width,
-            "n_layer": SIZES.layers,
-            "n_head": SIZES.heads,
+        shape = {
+            "n_positions": sizes.context,
+            "n_embd": sizes.width,
+            "n_layer": sizes.layers,
+            "n_head": sizes.heads,
         }
         rates = {"resid_pdrop": dropout, "embd_pdrop": dropout, "attn_pdrop": attention_dropout}
         settings = GPT2Config(
-            vocab_size=SIZES.vocab, **sizes, **rates, bos_token_id=0, eos_token_id=0
+            vocab_size=sizes.vocab, **shape, **rates, bos_token_id=0, eos_token_id=0
         )
         settings.activation_function = "gelu"
         gpt2 = GPT2LMHeadModel._from_config(settings, attn_implementation="sdpa")
         return gpt2, lambda tokens: gpt2(input_ids=tokens, use_cache=False).logits
     from x_transformers import Decoder, TransformerWrapper  # noqa: PLC0415
 
-    sizes = {
-        "dim": SIZES.width,
-        "depth": SIZES.layers,
-        "heads": SIZES.heads,
-        "attn_dim_head": SIZES.width // SIZES.heads,
+    shape = {
+        "dim": sizes.width,
+        "depth": sizes.layers,
+        "heads": sizes.heads,
+        "attn_dim_head": sizes.width // sizes.heads,
     }
-    layers = Decoder(**sizes, attn_flash=True, attn_dropout=attention_dropout, ff_dropout=dropout)
+    layers = Decoder(**shape, attn_flash=True, attn_dropout=attention_dropout, ff_dropout=dropout)
     options = {
-        "num_tokens": SIZES.vocab,
-        "max_seq_len": SIZES.context,
+        "num_tokens": sizes.vocab,
+        "max_seq_len": sizes.context,
         "emb_dropout": dropout,
         "tie_embedding": True,
     }

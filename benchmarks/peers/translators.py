@@ -95,11 +95,12 @@ class _Torch(nn.Module):
         )
 
     def forward(self, source: Tensor, inputs: Tensor) -> Tensor:
-        padding = source.eq(0)
+        padding, length = source.eq(0), inputs.shape[1]
+        future = torch.ones(length, length, dtype=torch.bool, device=inputs.device).triu(1)
         hidden = self.core(
             self.embed(source),
             self.embed(inputs),
-            tgt_mask=torch.triu(torch.ones(inputs.shape[1], inputs.shape[1], dtype=torch.bool), 1),
+            tgt_mask=future,
             src_key_padding_mask=padding,
             memory_key_padding_mask=padding,
             tgt_is_causal=True,

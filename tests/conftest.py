@@ -44,11 +44,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="also run the tests that need the packages of the extra `peers`",
     )
     parser.addoption(
-        "--device", default="cpu", help="where the tests that take the `device` fixture compute"
+        "--device",
+        default="cpu",
+        help="where the tests that take the `device` fixture compute; with another one than cpu, "
+        "only these tests run",
     )
 
 
+def takes_device(item: pytest.Item) -> bool:
+    """Return True if a test computes on the device of `--device`."""
+    is_marked = item.get_closest_marker("gpu") is not None
+    return is_marked or "device" in getattr(item, "fixturenames", ())
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With a device, do not import files whose tests take none: they may need other packages."""
+    if config.getoption("--device") == "cpu" or not collection_path.name.startswith("test_"):
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    return None if "device" in text or "mark.gpu" in text else True
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    # A machine with a device has its own versions of torch and Python, whose warnings are not ours.
+    if config.getoption("--device") != "cpu":
+        config.addinivalue_line("filterwarnings", "default")
     # A fixed number of threads: sums are split the same way, so results repeat bit for bit.
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
     # The same examples every time, and no limit on the time of one: a busy machine must not fail a
@@ -58,13 +78,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    has_device = config.getoption("--device") != "cpu"
     disabled = [name for name in ("slow", "gpu", "peers") if not config.getoption(f"--{name}")]
-    deselected = [item for item in items if any(item.get_closest_marker(name) for name in disabled)]
+    selected, deselected = [], []
+    for item in items:
+        is_disabled = any(item.get_closest_marker(name) for name in disabled)
+        runs = not is_disabled and (takes_device(item) or not has_device)
+        (selected if runs else deselected).append(item)
     if deselected:
         config.hook.pytest_deselected(items=deselected)
     # A sort keeps the order of the others, and of the tests within a file.
     order = {name: place for place, name in enumerate(LONGEST)}
-    selected = [item for item in items if item not in set(deselected)]
     items[:] = sorted(selected, key=lambda item: order.get(item.nodeid.split("::")[0], len(order)))
 
 

@@ -47,7 +47,9 @@ RECIPES = {
         "a man in a blue shirt",
         "--data.val-share 0.002 --decode.max-length 20 "
         "--data.train DATA/multi30k/train.lc.norm.tok.en.gz "
-        "--data.train-target DATA/multi30k/train.lc.norm.tok.de.gz",
+        "--data.train-target DATA/multi30k/train.lc.norm.tok.de.gz "
+        "--data.test DATA/multi30k/test_2016_flickr.lc.norm.tok.en.gz "
+        "--data.test-target DATA/multi30k/test_2016_flickr.lc.norm.tok.de.gz",
     ),
 }
 """The input of `predict`, and options that name data and shorten validation."""

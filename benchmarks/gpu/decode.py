@@ -11,6 +11,7 @@ from benchmarks.gpu.measure import Setting, ratio, row, succeeds, verdict
 from benchmarks.gpu.training import installed
 from benchmarks.peers.engines import Decode, decode_with_transformers, part_by_part
 from benchmarks.peers.material import test_sentences
+from benchmarks.peers.options import Report
 from benchmarks.peers.rounds import OURS, take_turns
 from benchmarks.peers.same_weights import as_marian, our_translator
 from benchmarks.peers.translators import SIZES
@@ -51,7 +52,8 @@ def run(setting: Setting) -> None:
 
         names = [name for name in methods if succeeds(name, lambda n=name: turn(n), setting)]
         turns = {name: lambda _, n=name: turn(n) for name in names}
-        times = take_turns(turns, rounds=1 if setting.quick else 5).seconds
+        rounds = 1 if setting.quick else 5
+        times = take_turns(turns, rounds=rounds, report=Report(None)).seconds
         seconds = {name: statistics.median(values) for name, values in times.items()}
         cells = [batch / seconds[name] if name in seconds else None for name in NAMES]
         cells += [ratio(seconds, name, OURS) for name in NAMES[1:]]

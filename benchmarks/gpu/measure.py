@@ -1,7 +1,6 @@
 """Times, memory and launches on a device, and the lines of a table."""
 
 import importlib.metadata
-import importlib.util
 import itertools
 import platform
 import statistics
@@ -37,10 +36,12 @@ class Setting(NamedTuple):
 def head(setting: Setting) -> str:
     """Return the card, the versions and the date."""
     card = torch.cuda.get_device_name() if setting.device.type == "cuda" else "CPU"
-    names = ["torch", "triton", "transformers", "x-transformers"]
-    found = [name for name in names if importlib.util.find_spec(name.replace("-", "_"))]
-    versions = [f"{name} {importlib.metadata.version(name)}" for name in found]
-    words = [card, *versions, f"Python {platform.python_version()}", str(date.today())]
+    packages = importlib.metadata.packages_distributions()
+    words = [card]
+    for name in ("torch", "triton", "transformers", "x_transformers"):
+        for package in packages.get(name, [])[:1]:
+            words.append(f"{package} {importlib.metadata.version(package)}")
+    words += [f"Python {platform.python_version()}", str(date.today())]
     return ", ".join(words) + (", QUICK: measures nothing" if setting.quick else "")
 
 

@@ -65,11 +65,12 @@ def compare_steps(
         if succeeds(name, contestant.begin, setting, times=1):
             contestants[name] = contestant
     turns = {name: contestant.turn for name, contestant in contestants.items()}
-    times = take_turns(turns, rounds=1 if setting.quick else 3)
+    report = Report(None)
+    times = take_turns(turns, rounds=1 if setting.quick else 3, report=report)
     peaks = {name: contestant.peak for name, contestant in contestants.items()}
     print("    tokens/s min, median, max; times of it / regard; peak memory of model and steps")
 
     def extra(name: str, rate: float) -> str:
         return f" {peaks[name]:10,.0f} MB"
 
-    return report_ratios(Report(None), times, float(tokens), unit="tokens", extra=extra), peaks
+    return report_ratios(report, times, float(tokens), unit="tokens", extra=extra), peaks

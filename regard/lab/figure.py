@@ -46,7 +46,7 @@ def _is_curve(points: dict[str, float]) -> bool:
 
 
 def _draw_panel(axes: Axes, points: dict[str, float], claim: Claim, results: Results) -> None:
-    places, lowest = list(points.values()), 0.0
+    places = list(points.values())
     for number, arm in enumerate(claim.arms):
         color, style = _COLORS[number % len(_COLORS)], _LINES[number % len(_LINES)]
         if not _is_curve(points):  # the arms of a measure beside each other
@@ -60,21 +60,17 @@ def _draw_panel(axes: Axes, points: dict[str, float], claim: Claim, results: Res
             if high - low < math.inf:
                 axes.plot([x, x], [low, high], color=color, linewidth=1)
             means.append(sum(values) / len(values))
-            lowest = min(lowest, *values)
-        axes.plot(places, means, style, color=color, markersize=12, linewidth=1.4, label=arm)
+        width = max(1.4, 2.9 - 0.5 * number)  # so that equal curves show
+        axes.plot(places, means, style, color=color, markersize=12, linewidth=width, label=arm)
     axes.grid(color=GRID, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8, color=PALE)
-    if lowest < -10:  # logarithms of numbers near 0, beside which other curves would be flat
-        axes.set_yscale("asinh", linear_width=1)
-        marks = [mark for mark in (0, -1, -2, -5, -10, -20, -50, -100) if mark > lowest]
-        axes.set_yticks(marks, map(str, marks))
-        axes.minorticks_off()
+    axes.yaxis.get_offset_text().set_fontsize(8)
     title = next(iter(points)).rpartition(" at ")[0]
     labels = [f"{x:g}" for x in points.values()] if title else list(points)
     axes.set_ylabel(title, fontsize=8)
     axes.set_xlabel(claim.x_name if title else "", fontsize=8)
-    if _is_curve(points) and places[-1] > 20 * places[0] > 0:
+    if _is_curve(points) and places[-1] > 50 * places[0] > 0:
         axes.set_xscale("log")
         axes.minorticks_off()
     axes.set_xticks(places if _is_curve(points) else range(len(points)), labels)
@@ -106,5 +102,6 @@ def _draw_hypotheses(axes: Axes, claim: Claim, outcome: Outcome) -> None:
     axes.set(ylim=(len(claim.hypotheses) - 0.6, -0.9), xticks=[], yticks=[])
     axes.set_xlim(lowest - 0.02, 1.02)
     axes.spines[:].set_visible(False)
-    text = "bar: interval; circles: seeds; line: margin or bound; each row has a scale of its own"
+    text = "bar: interval (bound: range); circles: seeds; black: margin or bound; gray: 0; "
+    text += "each row to its own scale"
     axes.set_xlabel(text, fontsize=7.5, color=PALE)

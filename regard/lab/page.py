@@ -34,7 +34,7 @@ def format_page(
     paragraphs = [
         f"# {name}: {outcome.verdict}",
         f"**Claim.** {CLAIMS[name]}. Lectures, [{key}](../lectures.md#{key}): *{quote}*",
-        f"**Experiment.** {experiment} Numbers: {measures} Seeds {seeds}. "
+        f"**Experiment.** {experiment} Measured: {measures} Seeds {seeds}. "
         f"Code: [{name}](../../{module_of(name).replace('.', '/')}.py).",
         f"    regard lab {name}{options}",
         f"**Verdict: {outcome.verdict}**, {MEANING[outcome.verdict]}.\n{claim.remark}".rstrip(),
@@ -46,7 +46,7 @@ def format_page(
     paragraphs.append(_markdown(["mean over the seeds", *claim.arms], _means(claim, results)))
     if any(record["rates"].values()):
         rates = ", ".join(f"{arm} {rate:g}" for arm, rate in record["rates"].items())
-        paragraphs.append(f"Learning rates, chosen on another seed: {rates}.")
+        paragraphs.append(f"[Learning rates](README.md#training), chosen on another seed: {rates}.")
     defects = "; ".join(f"{arm}: {defect}" for arm, defect in claim.sabotage.items())
     paragraphs += [
         f"**Sabotage.** {defects}. A test checks that the verdict changes.",

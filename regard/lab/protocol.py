@@ -247,10 +247,7 @@ def choose_rates(
 
 
 def as_results(claim: Claim, finished: Mapping[str, Any]) -> Results:
-    """Return the numbers of the seeds of which all arms are finished, in order of the seeds.
-
-    finished: numbers by `ARM/SEED`, as they are saved.
-    """
+    """Return the numbers (saved by `ARM/SEED`) of the seeds of which all arms are finished."""
     seeds = sorted({int(key.rpartition("/")[2]) for key in finished})
     whole = [s for s in seeds if all(f"{arm}/{s}" in finished for arm in claim.arms)]
     return {arm: {seed: finished[f"{arm}/{seed}"] for seed in whole} for arm in claim.arms}

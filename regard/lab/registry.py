@@ -54,7 +54,7 @@ VERDICTS = Path(__file__).parent / "verdicts.json"
 def module_of(name: str) -> str:
     """Return the module of a claim. Raises: UserError with the nearest names for an unknown one."""
     if name not in CLAIMS:
-        near = difflib.get_close_matches(name, CLAIMS, n=3, cutoff=0.4)
+        near = difflib.get_close_matches(name, CLAIMS, n=3)
         hint = f"the nearest are {', '.join(near)}" if near else "`regard lab` lists them"
         raise UserError(f"unknown claim {name!r}; {hint}")
     (topic,) = [topic for topic, claims in _TOPICS.items() if name in claims]

@@ -1,7 +1,4 @@
-"""A claim from its trials to its files: numbers (JSON), figure (SVG) and page (Markdown).
-
-Finished seeds are saved as they come, so that an interrupted command continues with the next one.
-"""
+"""A claim from its trials, which are saved as they finish, to its numbers, figure and page."""
 
 import hashlib
 import json

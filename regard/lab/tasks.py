@@ -64,10 +64,7 @@ def train(model: nn.Module, make: MakeBatch, trial: Trial, *, steps: int) -> Non
 
 
 class Learner(nn.Module):
-    """Model predict(*parts, source), with the loss cost(output, target), default cross_entropy.
-
-    If a part samples keys, the gradient includes theirs (regard.attention.choices.reinforce).
-    """
+    """Model predict(*parts, source), with the loss cost(output, target), default cross_entropy."""
 
     def __init__(self, *parts: nn.Module, predict: Callable[..., Tensor], cost: Any = None) -> None:
         super().__init__()
@@ -120,10 +117,7 @@ def recurrent_model(symbols: int, *, attention: str, **sizes: Any) -> Model:
 
 
 def pairs(source: Tensor | None, target: Tensor) -> Batch:
-    """Return the batch of a source (rows, m) and a target (rows, t), before which BOS is put.
-
-    source: None for a decoder alone.
-    """
+    """Return the batch of a source (rows, m), if any, and BOS and a target (rows, t)."""
     padded = None if source is None else pad(source.tolist())
     return Batch(padded, pad(target.tolist(), before=(0,)), tuple(range(len(target))))
 

@@ -1,4 +1,5 @@
-"""A query with the key of one of 8 items reads one, and a linear layer names its class."""
+"""A query with the key of one of 8 items [8 normal numbers; one-hot class] reads them (general
+score), and a linear layer names the class: soft, or hard with an estimator of the gradient."""
 
 import torch
 
@@ -24,7 +25,7 @@ def predict(read: Read, answer: torch.nn.Linear, items: torch.Tensor) -> torch.T
 
 
 def run(trial: Trial) -> Numbers:
-    """Return the accuracy after 300 steps, and the first gradient of the map of the query."""
+    """Return the accuracy after 300 steps of 64, and the norm of the query map's first gradient."""
     choice = None if trial.arm == "soft" else Hard("none" if trial.sabotage else trial.arm)
     score, answer = General(16, 16), torch.nn.Linear(16, 8)
     model = Learner(Read(score, choice=choice), answer, predict=predict)
@@ -41,7 +42,7 @@ CLAIM = Claim(
     sabotage={"all": "have no estimator of the gradient"},
     arms=(*GRADIENTS, "soft"),
     rates=(0.01, 0.03),
-    remark="Without an estimator only the linear layer learns; the choice stays as it began.",
+    remark="Without an estimator the gradient is 0 by construction: only the linear layer learns.",
     hypotheses=(
         Bound("gradient", "none", at_most=0),
         *(Difference("accuracy", more=g, less="none", margin=0.2) for g in GRADIENTS[1:]),

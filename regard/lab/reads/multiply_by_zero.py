@@ -1,4 +1,5 @@
-"""Weights of 6 queries for 6 items by four readings of the sentence on masks."""
+"""Causal weights of 6 random queries for 6 items, by four readings of the sentence on masks: times
+0 after the softmax, before it, or after it and divided by the new sum; or scores of -infinity."""
 
 import torch
 from torch import Tensor
@@ -38,7 +39,7 @@ CLAIM = Claim(
     entry=("C.10", 'Deck 003 masks "by multiplying with 0"'),
     sabotage={"scores -infinity": "hides nothing"},
     arms=(*PRODUCTS, "scores -infinity"),
-    remark="Only weights x 0 that are divided by their new sum equal those of -infinity.",
+    remark="By arithmetic, only weights x 0 divided by their new sum equal those of -infinity.",
     hypotheses=[Bound("error", arm, at_most=EXACT) for arm in PRODUCTS],
     controls=(Bound("error", "scores -infinity", at_most=EXACT),),
 )

@@ -1,4 +1,4 @@
-"""Weights of 7 targets for 5 source states by the additive score, over source or targets."""
+"""Weights of 7 targets for 5 states by an untrained additive score, over source or targets."""
 
 import torch
 from scipy.optimize import nnls
@@ -34,7 +34,8 @@ CLAIM = Claim(
     entry=("A.3", "The weights are positive and sum to one, ||b||_1 = 1"),
     sabotage={"over source": "divides by the sum over target positions, too"},
     arms=("over source", "over targets"),
-    remark="With the sum over targets that deck 003 prints, the weights of a target are no shares.",
+    remark="By definition over the source; over targets, as in deck 003, the weights are no "
+    "shares.",
     hypotheses=(
         Bound("smallest weight", "over source", at_least=1e-6),
         Bound("error of the sums", "over source", at_most=EXACT),

@@ -32,7 +32,7 @@ CLAIM = Claim(
     sabotage={"all": "have vectors of equal components"},
     arms=("unscaled", "scaled", "equal components"),
     x_name="size d of queries and keys",
-    remark="With equal components it is d^2, and d if scaled. Trained ones are not independent.",
+    remark="A theorem, seen in samples. Equal components, far from independent, have variance d^2.",
     hypotheses=[Bound("relative error", arm, at_most=0.1) for arm in ("unscaled", "scaled")],
     controls=(Bound("relative error", "equal components", at_least=1),),
 )

@@ -1,4 +1,5 @@
-"""A GRU of 64 numbers reads English, German or Spanish dates, and writes them as 2019-03-01."""
+"""GRU encoder (both directions) and decoder, of 64 units, from the bytes of English, German or
+Spanish dates to 2019-03-01. Without attention, the decoder only starts from the last state."""
 
 import torch
 
@@ -19,7 +20,7 @@ def batch_of(examples: list[DateExample]) -> Batch:
 
 
 def run(trial: Trial) -> Numbers:
-    """Return the share of new dates and characters that are right after 400 steps of 32 dates."""
+    """Return the shares of 500 new dates, and characters, that are right after 400 steps of 32."""
     attention = "none" if trial.sabotage else trial.arm
     model = recurrent_model(255, attention=attention, width=32, hidden=64)
 

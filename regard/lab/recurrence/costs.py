@@ -1,4 +1,4 @@
-"""Operations of all products of an rnn of 16 numbers, with and without attention."""
+"""Operations of all products of an untrained RNN (16 units), with dot attention or without."""
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -12,7 +12,7 @@ SIZE = 16
 
 
 def run(trial: Trial) -> Numbers:
-    """Return counts at equal lengths, and the coefficient d of m t in a + b m + c t + d m t."""
+    """Return counts at equal lengths, and the coefficient of m t at random lengths m and t."""
     sizes = {"width": SIZE, "hidden": SIZE, "directions": 1}
     attention = "none" if trial.sabotage else trial.arm
     core = Recurrent(cell="rnn", **sizes, attention=attention, kernel="reference")
@@ -41,6 +41,6 @@ CLAIM = Claim(
         Bound("ratio 256 to 128", "none", at_most=2.1),
         Bound("ratio 256 to 128", "dot", at_least=3),
     ),
-    remark="Each pair of positions costs 2 d operations for its score and 2 d for its value. These "
-    "are counts, not times: on short sequences the steps of the RNN take longer than its reads.",
+    remark="By construction: each pair of positions costs 32 operations for its score and 32 for "
+    "its value. In time, on short sequences the steps of the RNN take longer than its reads.",
 )

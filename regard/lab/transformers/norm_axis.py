@@ -1,4 +1,4 @@
-"""The norm of add & norm, or batch norm, of 9 rows against batch norm of the transposed rows."""
+"""Norm of add & norm (f(x) = 0), or batch norm, of 9 rows against batch norm of their transpose."""
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ def batch_norm(items: Tensor) -> Tensor:
 
 
 def run(trial: Trial) -> Numbers:
-    """Return the difference, and the effect on 4 rows of removing the other 5."""
+    """Return the largest difference, and the effect on 4 rows of removing the other 5."""
     residual = Residual(6, order="post").double().requires_grad_(False)
     items = 2 + 3 * torch.randn(9, 6, dtype=torch.float64)
 
@@ -30,13 +30,10 @@ def run(trial: Trial) -> Numbers:
 
 
 CLAIM = Claim(
-    entry=(
-        "D.6",
-        "batch norm over the batch axis; otherwise they are the same",
-    ),
+    entry=("D.6", "batch norm over the batch axis; otherwise they are the same"),
     sabotage={"layer norm": "is batch norm of the rows"},
     arms=("layer norm", "batch norm"),
-    remark="In training, without learned scales. In use, batch norm has fixed means instead.",
+    remark="By definition, in training and without scales. In use, batch norm has fixed means.",
     hypotheses=[Bound(name, "layer norm", at_most=EXACT) for name in MEASURES],
     controls=[Bound(name, "batch norm", at_least=0.1) for name in MEASURES],
 )

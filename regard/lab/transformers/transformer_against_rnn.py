@@ -1,5 +1,5 @@
-"""English and German dates to 8 digits, by a Transformer (2 + 2 layers of 40) and a GRU of about
-its size, with attention."""
+"""English and German dates, as words and digits, to 8 digits: by a Transformer (2 + 2 layers of 40,
+71,240 parameters) and a GRU (64 units, both directions, 60,960) with additive attention."""
 
 import re
 
@@ -15,7 +15,7 @@ from regard.models.cores.transformer import Transformer
 
 
 def run(trial: Trial) -> Numbers:
-    """Return the share of 1,000 new dates that are right after 600 steps of 64 dates."""
+    """Return the share of 1,000 new dates right after 600 steps of 64, by number of examples."""
     years = {"first_year": 2000, "last_year": 2019, "case_noise": 0, "space_noise": 0}
     dates = DatesDataset(DatesConfig(locales=("en", "de"), **years), seed=trial.seed)
     find_words, ids = re.compile(r"\d|[^\W\d]+|\S").findall, {}  # ids in order of occurrence

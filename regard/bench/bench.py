@@ -113,7 +113,7 @@ def measure_training(
         """Make all steps; return the number of their targets."""
         targets = 0
         for number, group in enumerate(groups, start=1):
-            *_, count = add_gradients(
+            _, count = add_gradients(
                 replica, batches, group, epoch=0, step=number, seed=1, precision=precision
             )
             float(clip_grad_norm_(replica.model.parameters(), config.clip or math.inf))

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.attention.masks import Padded
+from regard.attention.masks.padding import copy_to
 from regard.data.tokenizer import BOS, EOS, PAD
 from regard.errors import UserError
 
@@ -258,5 +259,5 @@ def pad_arrays(arrays: Sequence[NDArray[Any]]) -> Padded:
 
 def _move(part: Any, device: torch.device | str) -> Any:
     if isinstance(part, Tensor):
-        return part.to(device, non_blocking=True)
+        return copy_to(part, device)
     return part if part is None else part.to(device)

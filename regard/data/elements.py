@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.attention.masks.padding import copy_to
 from regard.data.batches import pad_arrays
 
 
@@ -36,4 +37,4 @@ class LabeledRegions:
         return self.labels >= 0
 
     def to(self, device: torch.device | str) -> "LabeledRegions":
-        return LabeledRegions(self.labels.to(device), self.regions.to(device))
+        return LabeledRegions(copy_to(self.labels, device), copy_to(self.regions, device))

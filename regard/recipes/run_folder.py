@@ -19,7 +19,7 @@ import shutil
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from regard.errors import UserError
 from regard.recipes.base.entry import Entry
@@ -166,7 +166,7 @@ def open_run_folder(
     folder: Path,
     run: Run,
     *,
-    resolve: Callable[[], Literal["float32", "bfloat16"]],
+    resolve: Callable[[], str],
     notify: Callable[[str], None],
 ) -> Generator[RunFolder, None, None]:
     """Create and lock the folder of a run; it is removed again if it stays empty, or the run is
@@ -229,7 +229,7 @@ def find_source(path: str, known: Source | None) -> Source:
 def _open(
     folder: Path,
     run: Run,
-    resolve: Callable[[], Literal["float32", "bfloat16"]],
+    resolve: Callable[[], str],
     notify: Callable[[str], None],
 ) -> RunFolder:
     before = _find_run(folder, run)

@@ -57,8 +57,9 @@ class TrainConfig:
     """Number of warm-up steps: the learning rate increases linearly from zero to its peak."""
     label_smoothing: FractionBelowOne = 0.1
     """Label smoothing: fraction of each target's probability spread over the vocabulary."""
-    precision: Literal["auto", "float32", "bfloat16"] = "float32"
+    precision: Literal["auto", "float32", "tf32", "bfloat16"] = "float32"
     """Precision. bfloat16: matrix products in bfloat16 (autocast), parameters and sums in float32;
+    tf32: matrix products of float32 with inputs rounded to 10 bits, on GPUs only;
     auto: the faster of the two, so results differ between machines. On a CPU with bfloat16
     instructions both are timed once per machine (under 0.2 s); on CUDA it is bfloat16 if that is
     native; elsewhere it is float32. A run records its precision and resumes with it."""

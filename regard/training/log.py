@@ -38,7 +38,7 @@ class Log:
     ):
         self._unit = unit
         is_shown = is_enabled and verbosity() != "quiet"
-        self._count, self._seconds = 0, 0.0
+        self._count, self._seconds, self._loss = 0, 0.0, ""
         self._console = Console(stderr=True, quiet=not is_shown, highlight=False, soft_wrap=True)
         self._bar = Bar(
             TextColumn("{task.description}"),
@@ -120,7 +120,9 @@ class Log:
         if 0 < fraction < 1:
             remaining = f"  {format_time(progress.seconds * (1 - fraction) / fraction)} left"
         position = f"epoch {progress.epoch + 1}  step {progress.step}"
-        numbers = f"loss {loss / total_count:.4f}  lr {lr:.2e}  "
+        if total_count:  # else no step was read since the last line
+            self._loss = f"loss {loss / total_count:.4f}  "
+        numbers = f"{self._loss}lr {lr:.2e}  "
         numbers += f"{format(rate, ',.0f' if rate >= 10 else '.2g')} {self._unit}/s{remaining}"
         total = 1.0 if fraction > 0 else None
         self._bar.update(

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
+import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
@@ -35,6 +37,7 @@ from regard.training.optimizer import (
     load_optimizer_tensors,
     optimizer_tensors,
 )
+from regard.training.precision import resolve_precision
 from regard.training.progress import Progress, is_at_least
 from regard.training.protocols import TrainingBatches
 from regard.training.step import add_gradients
@@ -126,6 +129,8 @@ def fit(
         if reason is not None and (joined.size > 1 or config.accumulate > 1):
             given = f"train.accumulate {config.accumulate} and {joined.size} processes"
             raise UserError(f"a step must be one batch of one process with {reason}, got {given}")
+        if config.precision == "tf32":
+            resolve_precision("tf32", joined.device)
         joined.run_on_main(lambda: stack.enter_context(lock_folder(folder)))
         run = _Run(
             Replica(model, joined, shard=config.shard, compiled=config.compile),
@@ -142,6 +147,17 @@ def fit(
         )
         with run.log:
             return run.run()
+
+
+class _Sums(NamedTuple):
+    """Sums of a step and the norm of its gradient, on the device until they are read."""
+
+    number: int
+    epoch: int
+    rows: Sequence[tuple[int, ...]]
+    values: Float[Tensor, "batches 2"]
+    norm: Tensor
+    count: int
 
 
 @dataclass(eq=False)
@@ -163,6 +179,9 @@ class _Run:
     def __post_init__(self) -> None:
         config, folder = self.config, self.folder
         self.world, self.stopping = self.replica.world, False
+        self.unread: list[_Sums] = []
+        self.max_unread = _steps_per_read(self.world.device)
+        self.norm = 0.0
         self.model = self.replica.model.train()
         self.weights, self.ties = folder / "model.safetensors", ties_of(self.model)
         self.optimizer = build_optimizer(self.model, config)
@@ -220,7 +239,7 @@ class _Run:
             raise UserError(f"{expected}, got no batch in epoch {progress.epoch + 1}.")
         rows = plan[progress.position : progress.position + config.accumulate]
         number, done = progress.step + 1, progress.completed_fraction(config, batches=len(plan))
-        losses, own_nll, count = add_gradients(
+        sums, count = add_gradients(
             self.replica,
             self.batches,
             rows,
@@ -229,18 +248,15 @@ class _Run:
             seed=self.seed,
             precision=config.precision,
         )
-        clock = self.clock() if self.world.is_main else 0.0
-        *totals, nll, stop_requests, seconds = self.world.sum(
-            [*losses, own_nll, float(self.interruption.is_requested), clock]
-        )
         # The norm before clipping.
         norm = clip_grad_norm_(self.model.parameters(), config.clip or math.inf)
-        norm = float(norm.full_tensor() if is_sharded(norm) else norm)
-        if not all(map(math.isfinite, [*totals, norm])):
-            pairs = zip(rows, totals, strict=True)
-            bad = [group for group, total in pairs if not math.isfinite(total)]
-            what = f"the loss is {sum(totals)}" if bad else f"the gradient's norm is {norm}"
-            self.stop("at", number, what, sorted(chain(*(bad or rows))))
+        norm = norm.full_tensor() if is_sharded(norm) else norm
+        self.unread.append(_Sums(number, progress.epoch, rows, sums, norm, count))
+        is_line = number % config.log_every == 0
+        if is_line or len(self.unread) >= self.max_unread:
+            self.read_sums()
+        clock = self.clock() if self.world.is_main else 0.0
+        stop_requests, seconds = self.world.sum([float(self.interruption.is_requested), clock])
         lr = learning_rate(config, step=number, done=done, warmup_end=progress.warmup_end)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
@@ -248,14 +264,12 @@ class _Run:
         self.optimizer.zero_grad()
         if self.average:
             self.average.update(number)
-        sums = (sum(totals), nll, count)
-        progress.advance(config, used=len(rows), batches=len(plan), sums=sums, seconds=seconds)
+        progress.advance(config, used=len(rows), batches=len(plan), count=count, seconds=seconds)
         self.stopping = stop_requests > 0
-        is_line = number % config.log_every == 0
         self.log.record_step(
             progress,
             lr=lr,
-            norm=norm,
+            norm=self.norm,
             fraction=max(progress.fractions(config, batches=len(plan)).values(), default=0.0),
             count=count if self.unit == "tokens" else sum(map(len, rows)),
             seconds=time.monotonic() - start,
@@ -264,7 +278,28 @@ class _Run:
         if is_line:
             progress.log_sums = [0.0, 0.0, 0.0]
 
-    def stop(self, when: str, step: int, what: str, indices: Sequence[int] = ()) -> NoReturn:
+    def read_sums(self) -> None:
+        """Read the sums of the steps since the last read; raise Diverged for the first that is not
+        finite. An accelerator finishes its queue, so it has steps read together: one that is not
+        finite may have changed the weights, which are not saved before they are read.
+        """
+        for step in self.unread:
+            losses, nlls = zip(*step.values.tolist(), strict=True)
+            *totals, nll = self.world.sum([*losses, sum(nlls)])
+            self.norm = float(step.norm)
+            if not all(map(math.isfinite, [*totals, self.norm])):
+                pairs = zip(step.rows, totals, strict=True)
+                bad = [group for group, total in pairs if not math.isfinite(total)]
+                value = f"loss is {sum(totals)}" if bad else f"gradient's norm is {self.norm}"
+                indices = sorted(chain(*(bad or step.rows)))
+                self.stop("at", step.number, step.epoch, f"the {value}", indices)
+            sums = zip(self.progress.log_sums, (sum(totals), nll, step.count), strict=True)
+            self.progress.log_sums = [before + value for before, value in sums]
+        self.unread.clear()
+
+    def stop(
+        self, when: str, step: int, epoch: int, what: str, indices: Sequence[int] = ()
+    ) -> NoReturn:
         """Raise Diverged, after a line in the log; checkpoints stay. indices: rows of the batch."""
         values = {"failed_step": step, "indices": list(indices), "what": what}
         self.log.record("diverged", self.progress, values)
@@ -272,7 +307,7 @@ class _Run:
             first, log = ", ".join(map(str, indices[:10])), self.folder / "log.jsonl"
             what += f". The rows of the batch are {first} (all {len(indices)} in {log})"
         raise Diverged(
-            f"training stopped {when} step {step} of epoch {self.progress.epoch + 1}: {what}. "
+            f"training stopped {when} step {step} of epoch {epoch + 1}: {what}. "
             f"{self.divergence_advice()}"
         )
 
@@ -289,11 +324,12 @@ class _Run:
         """
         bad = find_nonfinite(self.model, tensors) if self.world.is_main else None
         if bad := self.world.broadcast(bad):
-            self.stop("after", self.progress.step, bad)
+            self.stop("after", self.progress.step, self.progress.epoch, bad)
 
     def validate(self) -> None:
         """Validate the weights or their moving average, save a snapshot, write a checkpoint."""
         progress, log = self.progress, self.log
+        self.read_sums()
         log.show_status("validating")
         weights = self.average.weights() if self.average else tensors_of(self.model)
         weights = self.replica.gather(weights)
@@ -336,6 +372,7 @@ class _Run:
         return metrics
 
     def save(self) -> None:
+        self.read_sums()
         files = {"model": tensors_of(self.model)}
         files["optimizer"] = optimizer_tensors(self.optimizer, self.model)
         if self.average:
@@ -423,6 +460,11 @@ class _Run:
     def clock(self) -> float:
         """Return the training time in seconds, including that before the run was resumed."""
         return time.monotonic() - self.start_time
+
+
+def _steps_per_read(device: torch.device) -> int:
+    """Return the number of steps whose losses are read together, if no line of the log is due."""
+    return 1 if device.type == "cpu" else 50
 
 
 def _format_metrics(metrics: Mapping[str, float]) -> str:

@@ -1,4 +1,4 @@
-"""Precision of training: float32, bfloat16, or (auto) the faster of the two.
+"""Precision of training: float32, tf32, bfloat16, or (auto) the faster of float32 and bfloat16.
 
 On a CPU with bfloat16 instructions `auto` times a product y = x W^T + b, forward and backward, in
 each type, because some CPUs multiply bfloat16 more slowly than float32. On CUDA it is bfloat16 if
@@ -6,13 +6,17 @@ the device multiplies it natively, on all other devices float32.
 """
 
 import time
-from typing import Literal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal, get_args
 
 import torch
 
+from regard.errors import UserError
 from regard.ops.linear import linear
 
-PRECISIONS: tuple[Literal["float32"], Literal["bfloat16"]] = ("float32", "bfloat16")
+Precision = Literal["float32", "tf32", "bfloat16"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 _ROWS, _IN, _OUT = 1024, 128, 512
 """Sizes of x and of the weight, which is that of the feed-forward layer of the recipe `dates`."""
 _REPEATS = 10
@@ -20,10 +24,10 @@ _MAX_RATIO = 0.8
 """Maximum ratio of the times for bfloat16: it costs time outside of products, too."""
 
 
-def resolve_precision(
-    setting: Literal["auto", "float32", "bfloat16"], device: torch.device
-) -> Literal["float32", "bfloat16"]:
-    """Return the precision for a setting on this device."""
+def resolve_precision(setting: Literal["auto"] | Precision, device: torch.device) -> Precision:
+    """Return the precision for a setting on this device. Raises: UserError for tf32 on a CPU."""
+    if setting == "tf32" and device.type == "cpu":
+        raise UserError("train.precision tf32 needs a GPU, got device cpu: choose float32.")
     if setting != "auto":
         return setting
     if not has_native_bfloat16(device):
@@ -36,6 +40,17 @@ def resolve_precision(
     times = [(_time_product("bfloat16"), _time_product("float32")) for _ in range(_REPEATS)]
     bfloat16, float32 = map(min, zip(*times, strict=True))
     return "bfloat16" if bfloat16 <= _MAX_RATIO * float32 else "float32"
+
+
+@contextmanager
+def tf32_products() -> Iterator[None]:
+    """Round the inputs of float32 products to tf32, on GPUs that have it."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def has_native_bfloat16(device: torch.device) -> bool:

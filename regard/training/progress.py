@@ -64,12 +64,11 @@ class Progress:
         *,
         used: int,
         batches: int,
-        sums: tuple[float, float, int],
+        count: int,
         seconds: float,
     ) -> None:
-        """Count a step of the next `used` of the epoch's `batches`, which ended after `seconds`.
-
-        sums: its loss, negative log-likelihood and number of target tokens, as in `log_sums`.
+        """Count a step of the next `used` of the epoch's `batches` and `count` target tokens, which
+        ended after `seconds`.
         """
         self.step += 1
         self.position += used
@@ -77,8 +76,7 @@ class Progress:
             self.epoch, self.position = self.epoch + 1, 0
         if self.step == config.warmup:
             self.warmup_end = self.completed_fraction(config, batches=batches)
-        self.seconds, self.tokens = seconds, self.tokens + sums[-1]
-        self.log_sums = [before + value for before, value in zip(self.log_sums, sums, strict=True)]
+        self.seconds, self.tokens = seconds, self.tokens + count
 
     def limit_reached(self, config: TrainConfig) -> str | None:
         """Return the limit that is reached, "steps", "epochs", "minutes" or "patience", or None."""

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from regard.errors import UserError
 from regard.training.distribution import Replica
-from regard.training.precision import PRECISIONS
+from regard.training.precision import PRECISIONS, tf32_products
 from regard.training.protocols import TrainingBatches
 from regard.training.seeds import derive_seed
 
@@ -29,11 +30,11 @@ def add_gradients(
     step: int,
     seed: int,
     precision: str,
-) -> tuple[list[float], float, int]:
+) -> tuple[Float[Tensor, "batches 2"], int]:
     """Compute the gradient of step `step`, with batches of the rows in `plan`; add it to `.grad`.
 
-    Returns the loss of each batch of this process, summed over its tokens; their sum of -log p;
-    and the number of target tokens on all processes.
+    Returns the loss and the sum of -log p of each batch of this process, summed over its tokens,
+    on its device, for which nothing waits here; and the number of target tokens on all processes.
 
     Process r of n computes the rows r, r + n, r + 2 n ... of each batch. A process without rows
     computes the first row with weight zero, as it must take part in the synchronization of
@@ -55,16 +56,14 @@ def add_gradients(
     sums: list[Tensor] = []
     for number, (batch, weight) in enumerate(own_batches):
         torch.manual_seed(derive_seed(seed, step, number, world.rank))
-        with replica.accumulate(last=number == len(own_batches) - 1):
-            is_float32 = precision == "float32"
-            cast = (
-                nullcontext() if is_float32 else torch.autocast(world.device.type, torch.bfloat16)
-            )
+        is_last = number == len(own_batches) - 1
+        products = tf32_products() if precision == "tf32" else nullcontext()
+        with replica.accumulate(last=is_last), products:
+            is_half = precision == "bfloat16"
+            cast = torch.autocast(world.device.type, torch.bfloat16) if is_half else nullcontext()
             with cast:
                 loss = replica.objective(batch.to(world.device))
             # DDP and FSDP average over processes; times their number this is the sum.
             (loss.total * (weight * world.size / count)).backward()
         sums += [weight * loss.total.detach().float(), weight * loss.nll.detach().float()]
-    # One transfer per step, after all work is queued on the device.
-    values = torch.stack(sums).tolist()
-    return values[::2], sum(values[1::2]), count
+    return torch.stack(sums).view(-1, 2), count

@@ -9,9 +9,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from regard.errors import UserError
 from regard.models.model import BatchLoss
+from regard.training import loop
 from regard.training.loop import Diverged
 from regard.training.tensors import load_weights
 from tests.training.toy import ToyBatch, ToyBatches, ToyModel, settings, train, validate
@@ -212,6 +214,74 @@ def test_nan_loss_stops_the_run_before_the_weights_change(tmp_path: Path) -> Non
     for path in tmp_path.rglob("*.safetensors"):
         assert all(value.isfinite().all() for value in load_file(path).values())
     assert log_of(tmp_path, "diverged")[0]["indices"] == sorted(plan[at])
+
+
+@pytest.mark.parametrize("max_unread", [1, 3, 50])
+def test_sums_are_read_for_lines_and_checkpoints_alone_on_an_accelerator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_unread: int
+) -> None:
+    class Reads(TorchFunctionMode):
+        """Count of the steps whose numbers a program waits for."""
+
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            reads = torch.Tensor.tolist, torch.Tensor.item, torch.Tensor.__float__
+            counts[-1] += function in reads
+            return function(*args, **kwargs or {})
+
+    class Counted(ToyModel):
+        def count(self, batch: ToyBatch) -> int:
+            return sum(2 + index % 5 for index in batch.indices)
+
+    class Watched(ToyBatches):
+        def collate(self, epoch: int, indices: tuple[int, ...]) -> ToyBatch:
+            counts.append(0)
+            return super().collate(epoch, indices)
+
+    counts = [0]
+    config = settings(steps=12, log_every=5, validate_every=12, checkpoint_every=8)
+    train(tmp_path / "cpu", config, model=Counted())
+    monkeypatch.setattr(loop, "_steps_per_read", lambda device: max_unread)
+    with Reads():
+        train(tmp_path / "other", config, model=Counted(), batches=Watched())
+    due = {number for number in range(1, 12) if number % 5 == 0 or number == 8}
+    unread = 0
+    for number in range(1, 12):
+        unread += 1
+        is_read = number in due or unread == max_unread
+        assert (counts[number] > 0) == is_read, number
+        unread = 0 if is_read else unread
+    timed = {"seconds", "tokens_per_s"}
+    for kind in ("train", "validation", "end"):
+        first, second = (
+            [{k: v for k, v in line.items() if k not in timed} for line in log_of(f, kind)]
+            for f in (tmp_path / "cpu", tmp_path / "other")
+        )
+        assert first == second
+    first, second = (load_file(tmp_path / f / "model.safetensors") for f in ("cpu", "other"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("steps", ["lines", "checkpoint", "validation", "limit", "full"])
+def test_first_step_with_a_nan_loss_is_named_when_it_is_read_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: str
+) -> None:
+    plan = ToyBatches().plan(0)
+    at = 1 + next(number for number, rows in enumerate(plan) if 12 in rows)
+    changes = {
+        "lines": {"log_every": at + 3},
+        "checkpoint": {"checkpoint_every": at + 2},
+        "validation": {"validate_every": at + 1},
+        "limit": {"steps": at + 2},
+        "full": {},
+    }[steps]
+    plain = {"steps": 50, "log_every": 100, "validate_every": 100, "checkpoint_every": at - 1}
+    monkeypatch.setattr(loop, "_steps_per_read", lambda device: 6 if steps == "full" else 99)
+    with pytest.raises(Diverged, match=rf"at step {at} of epoch 1: the loss is nan"):
+        train(tmp_path, settings(**plain | changes), model=NanLossModel())
+    assert log_of(tmp_path, "diverged")[0]["failed_step"] == at
+    assert log_of(tmp_path, "diverged")[0]["indices"] == sorted(plan[at - 1])
+    for path in tmp_path.rglob("*.safetensors"):
+        assert all(value.isfinite().all() for value in load_file(path).values())
 
 
 def test_nan_gradient_stops_the_run(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from regard.errors import UserError
 from regard.training import precision
 from regard.training.precision import resolve_precision
 
@@ -30,6 +31,12 @@ def test_auto_is_float32_without_instructions_and_bfloat16_on_a_native_accelerat
     assert resolve_precision("auto", CPU) == "float32"
     monkeypatch.setattr(precision, "has_native_bfloat16", lambda _: True)
     assert resolve_precision("auto", torch.device("cuda")) == "bfloat16"
+
+
+def test_tf32_is_for_gpus() -> None:
+    assert resolve_precision("tf32", torch.device("cuda")) == "tf32"
+    with pytest.raises(UserError, match=r"precision tf32 needs a GPU, got device cpu"):
+        resolve_precision("tf32", CPU)
 
 
 def test_product_is_measured() -> None:

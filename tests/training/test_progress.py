@@ -47,18 +47,16 @@ def test_first_limit_reached_is_named() -> None:
 def test_step_that_uses_the_last_batches_ends_the_epoch() -> None:
     progress, config = Progress(), settings(warmup=2, steps=8)
     for count in (2, 2, 1):
-        progress.advance(
-            config, used=count, batches=5, sums=(0.0, 0.0, 0), seconds=progress.seconds
-        )
+        progress.advance(config, used=count, batches=5, count=0, seconds=progress.seconds)
     assert (progress.step, progress.epoch, progress.position) == (3, 1, 0)
     assert progress.warmup_end == 0.25
 
 
-def test_step_adds_its_sums_and_its_time_counts_after_the_warmup() -> None:
-    progress = Progress(seconds=6.0, tokens=2, log_sums=[1.0, 1.0, 2.0])
+def test_step_adds_its_tokens_and_its_time_counts_after_the_warmup() -> None:
+    progress = Progress(seconds=6.0, tokens=2)
     config = settings(warmup=1, minutes=1)
-    progress.advance(config, used=1, batches=5, sums=(3.0, 2.0, 4), seconds=30.0)
-    assert (progress.seconds, progress.tokens, progress.log_sums) == (30.0, 6, [4.0, 3.0, 6.0])
+    progress.advance(config, used=1, batches=5, count=4, seconds=30.0)
+    assert (progress.seconds, progress.tokens) == (30.0, 6)
     assert progress.warmup_end == 0.1  # of the minute, before the step
 
 

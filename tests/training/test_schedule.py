@@ -19,7 +19,7 @@ def rates(config: TrainConfig) -> list[float]:
         values.append(
             learning_rate(config, step=number, done=fraction, warmup_end=progress.warmup_end)
         )
-        progress.advance(config, used=1, batches=7, sums=(0.0, 0.0, 0), seconds=progress.seconds)
+        progress.advance(config, used=1, batches=7, count=0, seconds=progress.seconds)
     return values
 
 

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from regard.errors import UserError
+from regard.models.model import BatchLoss
 from regard.training.distribution import Replica, World
 from regard.training.seeds import derive_seed
 from regard.training.step import add_gradients
@@ -21,10 +22,11 @@ def gradients(
 ) -> tuple[ToyModel, tuple[list[float], float, int]]:
     model = model or ToyModel(dropout=dropout).double()
     replica = Replica(model, World(), shard="ddp")
-    sums = add_gradients(
+    values, count = add_gradients(
         replica, ToyBatches(), plan, epoch=2, step=number, seed=1, precision=precision
     )
-    return model, sums
+    totals, nlls = values.unbind(1)
+    return model, (totals.tolist(), nlls.sum().item(), count)
 
 
 def test_gradients_of_the_batches_of_a_step_add_up_to_that_of_one_batch() -> None:
@@ -70,8 +72,23 @@ def test_bfloat16_is_close_to_float32() -> None:
     torch.testing.assert_close(grads[0], grads[1], rtol=0.1, atol=5e-3)
 
 
+def test_tf32_is_set_for_the_products_of_a_step_alone() -> None:
+    seen = []
+
+    class Watched(ToyModel):
+        def loss(self, batch: ToyBatch) -> BatchLoss:
+            seen.append(torch.get_float32_matmul_precision())
+            return super().loss(batch)
+
+    for precision in ("float32", "tf32"):
+        gradients(PLAN[:1], model=Watched(), precision=precision)
+    assert seen == ["highest", "high"]
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
 def test_precision_that_is_not_resolved_is_refused() -> None:
-    with pytest.raises(ValueError, match="`precision` must be float32 or bfloat16, got 'auto'"):
+    message = "`precision` must be float32 or tf32 or bfloat16, got 'auto'"
+    with pytest.raises(ValueError, match=message):
         gradients(PLAN, precision="auto")
 
 

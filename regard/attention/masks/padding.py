@@ -55,8 +55,8 @@ class Padded(NamedTuple):
         return padding(self.lengths)
 
     def to(self, device: torch.device | str) -> "Padded":
-        items = self.items.to(device, non_blocking=True)
-        return self._replace(items=items, lengths=self.lengths.to(device, non_blocking=True))
+        items = copy_to(self.items, device)
+        return self._replace(items=items, lengths=copy_to(self.lengths, device))
 
 
 register_named_tuple(Padded, "regard.Padded")
@@ -89,6 +89,13 @@ class Placed(Padded):
     def _replace(self, **fields: Any) -> "Placed":
         """Replace items or lengths; the places are kept."""
         return Placed.of(*super()._replace(**fields), self.centers)
+
+
+def copy_to(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """Copy a tensor to a device without waiting for its queue: to CUDA from pinned memory."""
+    if tensor.device.type == "cpu" and torch.device(device).type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
 
 
 def padding(lengths: Int[Tensor, "..."] | Sequence[int] | int) -> Mask:

@@ -25,6 +25,7 @@ from torch.nn.utils.rnn import pad_sequence
 from regard.attention.axes import widen
 from regard.attention.kernels import reference
 from regard.attention.masks import Padded
+from regard.attention.masks.padding import copy_to
 from regard.attention.memory import Memory
 from regard.layers.linear import Linear
 from regard.layers.read import Read, Role
@@ -43,7 +44,7 @@ class RatioTexts(NamedTuple):
     """Log-count ratios; zeros at padding."""
 
     def to(self, device: torch.device | str) -> "RatioTexts":
-        return RatioTexts(self.text.to(device), self.ratios.to(device, non_blocking=True))
+        return RatioTexts(self.text.to(device), copy_to(self.ratios, device))
 
 
 def attach_ratios(source: Padded, ratios: Sequence[NDArray[np.float32]]) -> RatioTexts:

@@ -116,7 +116,7 @@ def measure_training(
             _, count = add_gradients(
                 replica, batches, group, epoch=0, step=number, seed=1, precision=precision
             )
-            float(clip_grad_norm_(replica.model.parameters(), config.clip or math.inf))
+            clip_grad_norm_(replica.model.parameters(), config.clip or math.inf)
             optimizer.step()
             optimizer.zero_grad()
             if average:

@@ -64,7 +64,8 @@ class TrainConfig:
     instructions both are timed once per machine (under 0.2 s); on CUDA it is bfloat16 if that is
     native; elsewhere it is float32. A run records its precision and resumes with it."""
     compile: bool = False
-    """Compile the loss with torch.compile: minutes at the start, faster steps on some machines."""
+    """Compile the blocks of a Transformer with torch.compile, one code for all layers and lengths:
+    a minute at the start, faster steps on some machines. Models without such blocks are refused."""
     shard: Literal["ddp", "fsdp", "none"] = "ddp"
     """Distributed training with torchrun. ddp: each process holds the whole model; fsdp: each holds
     a shard of every parameter; none: only one process is allowed."""

@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from regard.attention.choices import Hard
 from regard.errors import UserError
+from regard.layers.blocks import DecoderBlock, EncoderBlock, InducedBlock
 from regard.training.tensors import is_sharded, load_tensors, tensors_of
 
 Item = TypeVar("Item")
@@ -126,7 +127,7 @@ class Replica:
         self.model: Any = model.to(world.device)
         self.objective: Any = _Objective(model)
         if compiled:
-            self.objective.compile(dynamic=True)
+            compile_blocks(model)
         if world.size == 1:
             return
         for value in tensors_of(model).values():
@@ -177,6 +178,19 @@ class Replica:
         model.to(self.world.device).eval()
         with torch.no_grad():
             yield model
+
+
+def compile_blocks(model: nn.Module) -> None:
+    """Compile the blocks of a Transformer, whose layers share their code; the rest stays eager.
+
+    Raises: UserError if the model has no such block.
+    """
+    kinds = EncoderBlock, InducedBlock, DecoderBlock
+    blocks = [module for module in model.modules() if isinstance(module, kinds)]
+    if not blocks:
+        raise UserError("train.compile compiles the blocks of a Transformer: this model has none.")
+    for block in blocks:
+        block.compile(dynamic=True)
 
 
 class _Objective(nn.Module):

@@ -100,8 +100,9 @@ def _accepts_gru_decode(
 
 
 def _accepts_cuda_scores(scores: Tensor) -> bool:
+    is_plain_cuda = type(scores) is Tensor and scores.is_cuda and scores.is_contiguous()
     dtypes = torch.float32, torch.bfloat16, torch.float16
-    return scores.is_cuda and scores.dtype in dtypes and scores.is_contiguous() and len(scores) > 0
+    return is_plain_cuda and scores.dtype in dtypes and len(scores) > 0
 
 
 def _accepts_all(*_: Tensor) -> bool:

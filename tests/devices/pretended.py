@@ -34,6 +34,8 @@ WAITING = {
     *(ATEN.unique_consecutive.default, ATEN.unique_dim_consecutive.default),
 }
 """Operators whose result is on the CPU, or of a size that the CPU must know."""
+WIDE_PRODUCT = ATEN.addmm.dtype_out
+"""Operator that only CUDA has: a product of half precision with sums in float32."""
 PACKING = ATEN._pack_padded_sequence.default, ATEN._pad_packed_sequence.default
 """Operators of packed sequences, whose lengths and sizes are integers on the CPU."""
 
@@ -113,7 +115,11 @@ class Device(TorchDispatchMode):
         wrappers = {id(tensor.inner): tensor for tensor in own}
         given = args, kwargs
         args, kwargs = tree_map_only(OnDevice, lambda tensor: tensor.inner, given)
-        results = operator(*args, **kwargs)
+        if operator is WIDE_PRODUCT:
+            total, left, right, dtype = args
+            results = kwargs["out"].copy_(total + left.to(dtype) @ right.to(dtype))
+        else:
+            results = operator(*args, **kwargs)
         if any(tensor.stride() != tensor.inner.stride() for tensor in own):
             with torch._C._DisableTorchDispatch():  # transpose_ changes the wrapper, too
                 operator(*given[0], **given[1])
@@ -229,6 +235,7 @@ def pretended_cuda() -> Iterator[Device]:
     changes = [
         (torch.Tensor, "to", to),
         (torch.Tensor, "cpu", lambda self, **_: self.to("cpu")),
+        (torch.Tensor, "pin_memory", lambda self: self),
         (torch, "tensor", make_from(torch.tensor)),
         (torch, "as_tensor", make_from(torch.as_tensor)),
         (torch, "autocast", lambda kind, *args, **kwargs: autocast("cpu", *args, **kwargs)),

@@ -35,12 +35,9 @@ class Causal(PositionMask):
         return "causal()"
 
 
-_CAUSAL = Causal()
+_CAUSAL = Causal()  # one object, which keeps its tensor
 
 
 def causal() -> Mask:
-    """Causal mask: each query attends to the keys up to its own position, j <= i + (n - m).
-
-    It is one object, which keeps its tensor from one model and step to the next.
-    """
+    """Causal mask: each query attends to the keys up to its own position, j <= i + (n - m)."""
     return _CAUSAL

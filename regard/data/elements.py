@@ -31,10 +31,5 @@ class LabeledRegions:
             padded_labels[row, : len(classes)] = torch.from_numpy(classes)
         return cls(padded_labels, padded)
 
-    @property
-    def real(self) -> Tensor:
-        """Mask (rows, elements): True for elements, False for padding."""
-        return self.labels >= 0
-
     def to(self, device: torch.device | str) -> "LabeledRegions":
         return LabeledRegions(copy_to(self.labels, device), copy_to(self.regions, device))

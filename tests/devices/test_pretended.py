@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from regard.attention.masks.padding import copy_to, cpu_copy
 from tests.devices.pretended import CUDA, MixedDevicesError, pretended_cuda
 
 MIXED: dict[str, Callable[[Tensor], object]] = {
@@ -49,6 +50,20 @@ def test_what_waits_for_the_device_is_counted() -> None:
         x[x > 2] = 1.0  # one value for all needs no count
         (x.double() + 1).exp()
         assert len(device.reads) == len(results)
+
+
+def test_copies_on_the_device_are_known_on_the_cpu_until_they_change() -> None:
+    numbers = torch.arange(3)
+    with pretended_cuda() as device:
+        copy = copy_to(numbers, "cuda")
+        assert cpu_copy(copy).tolist() == [0, 1, 2]
+        assert not device.reads
+        assert cpu_copy(copy[1:]).tolist() == [1, 2]
+        copy += 1
+        assert cpu_copy(copy).tolist() == [1, 2, 3]
+        with torch.inference_mode():
+            assert cpu_copy(copy_to(numbers, "cuda")).tolist() == [0, 1, 2]
+        assert len(device.reads) == 3
 
 
 def test_modules_move_with_their_ties_and_learn_as_on_the_cpu() -> None:

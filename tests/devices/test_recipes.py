@@ -19,17 +19,8 @@ from tests.devices.pretended import Device, pretended_cuda
 from tests.recipes.tiny import quick_options
 
 DETECTORS = ("boxes", "points", "events")
-TOKENS = ("models/writers/tokens.py:loss", "models/writers/tokens.py:count")
-TAGS = ("models/writers/tags.py:loss", "models/writers/tags.py:count")
-SETS = (
-    *("models/writers/matching.py:class_wise_nms", "models/writers/sets.py:proposal_loss"),
-    *("models/writers/sets.py:count", *["models/writers/matching.py:hungarian_matching"] * 3),
-)
-READS_OF_A_STEP = {
-    **dict.fromkeys(("dates", "translate", "language", "caption", "draw"), TOKENS),
-    **dict.fromkeys(DETECTORS, SETS),
-    "tags": TAGS,
-}
+SETS = "models/writers/matching.py:class_wise_nms", "models/writers/sets.py:loss"
+READS_OF_A_STEP = dict.fromkeys(DETECTORS, SETS)
 """Where the loss of a batch waits for the device; several losses are read together later."""
 
 

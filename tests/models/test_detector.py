@@ -13,7 +13,7 @@ from regard.models.build import build_core, build_detector
 from regard.models.config import DetectorConfig
 from regard.models.cores.config import RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.readers.reader import Reader
-from regard.models.writers.sets import SetPredictions, SetWriter
+from regard.models.writers.sets import SetHidden, SetPredictions, SetWriter
 from tests.helpers import close, without_gradient
 
 TRANSFORMER = {"width": 12, "heads": 3, "feedforward": 17}
@@ -125,6 +125,9 @@ def test_perfect_prediction_has_the_lowest_loss():
         torch.tensor([[[0.3, 0.2], [0.7, 0.1]], [[0.5, 0.4], [0, 0]]]),
     )
 
+    def loss(predictions, target):
+        return writer.loss(SetHidden([predictions], None), target).total
+
     def cost(label=(2, 0, 1), middle=(0.3, 0.7, 0.5), sure=9.0, extra=-9.0):
         logits = torch.full((2, 4, 3), -9.0)
         regions = torch.full((2, 4, 2), 0.9)
@@ -132,7 +135,7 @@ def test_perfect_prediction_has_the_lowest_loss():
             logits[row, query, label[i]] = sure
             regions[row, query] = torch.tensor([middle[i], (0.2, 0.1, 0.4)[i]])
         logits[1, 2, 1] = extra
-        return float(writer.matched_loss(SetPredictions(logits, regions), target))
+        return float(loss(SetPredictions(logits, regions), target))
 
     perfect = cost()
     assert perfect < 0.02
@@ -143,7 +146,7 @@ def test_perfect_prediction_has_the_lowest_loss():
     shuffled = LabeledRegions(target.labels[:, [1, 0]], target.regions[:, [1, 0]])
     logits, regions = torch.randn(2, 4, 3), torch.rand(2, 4, 2)
     predictions = SetPredictions(logits, regions)
-    close(writer.matched_loss(predictions, shuffled), writer.matched_loss(predictions, target))
+    close(loss(predictions, shuffled), loss(predictions, target))
 
 
 @pytest.mark.usefixtures("in_float64")
@@ -191,7 +194,7 @@ def test_training_finds_the_elements(core):
     score, label, region = model.eval()(batch.source).best()
     num_correct, more = 0, 0
     for row in range(16):
-        is_real = batch.target.real[row]
+        is_real = batch.target.labels[row] >= 0
         count = int(is_real.sum())
         labels = sorted(batch.target.labels[row][is_real].tolist())
         middles = sorted(batch.target.regions[row][is_real][:, 0].tolist())

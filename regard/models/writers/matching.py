@@ -11,6 +11,7 @@ Source: carion2020, section 3.1 (one-to-one; kuhn1955); feng2021, section 3.2 (o
 class-wise NMS before the selection of queries zhang2023.
 """
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -23,27 +24,22 @@ _CLASS_POWER, _IOU_POWER = 0.5, 6.0
 @torch.no_grad()
 def hungarian_matching(
     cost: Float[Tensor, "rows queries targets"], real: Bool[Tensor, "rows targets"]
-) -> tuple[Int[Tensor, " pairs"], Int[Tensor, " pairs"], Int[Tensor, " pairs"]]:
+) -> Int[Tensor, "3 pairs"]:
     """Return row, prediction and target of each pair of the assignment of minimum total cost.
 
-    real: True for targets, False for padding.
+    real: True for targets, False for padding. All tensors are on the CPU.
     With fewer predictions than targets, some targets are unmatched.
     """
     from scipy.optimize import linear_sum_assignment  # noqa: PLC0415  # takes 0.5 s to import
 
-    rows, queries, targets = [], [], []
-    counts = real.sum(1).tolist()
-    targets_first = real.long().argsort(dim=1, descending=True, stable=True).cpu()
-    for row, table in enumerate(cost.float().cpu()):
-        present = targets_first[row, : counts[row]]
+    pairs = []
+    for row, (table, is_real) in enumerate(zip(cost.numpy(), real.numpy(), strict=True)):
+        present = is_real.nonzero()[0]
         # NaN costs (diverged weights) are reported by the check of the loss in the training loop.
-        finite = torch.nan_to_num(table[:, present], nan=1e6, posinf=1e6, neginf=-1e6)
-        query, target = map(torch.from_numpy, linear_sum_assignment(finite.numpy()))
-        rows.append(torch.full_like(query, row))
-        queries.append(query)
-        targets.append(present[target])
-    device = cost.device
-    return torch.cat(rows).to(device), torch.cat(queries).to(device), torch.cat(targets).to(device)
+        finite = np.nan_to_num(table[:, present], nan=1e6, posinf=1e6, neginf=-1e6)
+        query, target = linear_sum_assignment(finite)
+        pairs.append(np.stack((np.full_like(query, row), query, present[target])))
+    return torch.from_numpy(np.concatenate(pairs, axis=1))
 
 
 @torch.no_grad()

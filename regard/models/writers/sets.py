@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from regard.attention.axes import widen
 from regard.attention.masks import Padded, Placed
+from regard.attention.masks.padding import copy_to, cpu_copy
 from regard.compat.torch import run_pre_hooks
 from regard.layers.linear import Linear
 from regard.models.cores.core import Core
@@ -78,8 +79,7 @@ class SetHidden(NamedTuple):
 class SetWriter(Writer):
     """Set prediction head for `num_queries` queries and regions of `axes` axes.
 
-    Targets have `labels` (rows, elements), -1 for padding; `regions` (rows, elements, sides); and
-    `real` (rows, elements), True for elements and False for padding.
+    Targets have `labels` (rows, elements), -1 for padding; and `regions` (rows, elements, sides).
 
     blocks:        number of decoder blocks (`Core.set_outputs`).
     centers:       positions of the encoded items in the source, (item, axis) in [0, 1], if queries
@@ -174,7 +174,7 @@ class SetWriter(Writer):
         return hidden.predictions[-1]
 
     def count(self, target: Any) -> int:
-        return int(target.real.sum()) + len(target.labels)
+        return int((cpu_copy(target.labels) >= 0).sum()) + len(target.labels)
 
     def propose(
         self, encoded: Padded, centers: Float[Tensor, "*rows items axes"]
@@ -234,16 +234,32 @@ class SetWriter(Writer):
         rows, elements = hidden.predictions[0].logits.shape[0], target.labels.shape[1]
         check_target(self, target.labels, (rows, elements))
         check_target(self, target.regions, (rows, elements, 2 * self.axes))
-        losses = [self.matched_loss(predictions, target) for predictions in hidden.predictions]
+        costs = torch.stack([_cost(predictions, target) for predictions in hidden.predictions])
+        proposed, centers = hidden.proposed, hidden.centers
+        assigned = quality = costs[:0]
+        if proposed is not None and centers is not None:
+            probability, is_real = _target_probability(proposed, target), target.labels >= 0
+            margin = constant(tensor_of, self.margin, device=centers.device, dtype=centers.dtype)
+            assigned, quality = task_aligned_assignment(
+                probability, proposed.regions, centers, target.regions, is_real, margin=margin
+            )
+        # Only here the loss waits for the device.
+        numbers = torch.cat((costs.float().flatten(), assigned.float().flatten())).cpu()
+        parts = numbers.split((costs.numel(), assigned.numel()))
+        costs, assigned = parts[0].view(costs.shape), parts[1].view(assigned.shape).long()
+        is_real, losses = cpu_copy(target.labels) >= 0, []
+        for predictions, cost in zip(hidden.predictions, costs, strict=True):
+            losses.append(self.matched_loss(predictions, target, hungarian_matching(cost, is_real)))
         total = sum(losses[1:], losses[0])
-        if hidden.proposed is not None:
-            assert hidden.centers is not None
-            total = total + self.proposal_loss(hidden.proposed, hidden.centers, target)
+        if proposed is not None:
+            total = total + self.proposal_loss(proposed, target, assigned.long(), quality)
         return TokenLoss(total, losses[-1].detach())
 
-    def matched_loss(self, predictions: SetPredictions, target: Any) -> Float[Tensor, ""]:
+    def matched_loss(
+        self, predictions: SetPredictions, target: Any, pairs: Int[Tensor, "3 pairs"]
+    ) -> Float[Tensor, ""]:
         """Return the loss summed over the rows, with one query per target (Hungarian matching)."""
-        rows, queries, elements = hungarian_matching(_cost(predictions, target), target.real)
+        rows, queries, elements = copy_to(pairs, predictions.logits.device)
         target_scores = torch.zeros_like(predictions.logits)
         regions, own = predictions.regions[rows, queries], target.regions[rows, elements]
         iou, giou = overlaps(regions, own)
@@ -253,19 +269,12 @@ class SetWriter(Writer):
         return class_loss + _COST_DISTANCE * distance.sum() + _COST_GIOU * (1 - giou).sum()
 
     def proposal_loss(
-        self, predictions: SetPredictions, centers: Tensor, target: Any
+        self, predictions: SetPredictions, target: Any, assigned: Tensor, quality: Tensor
     ) -> Float[Tensor, ""]:
         """Return the loss of the proposals, several per target, summed over the rows."""
-        assigned, quality = task_aligned_assignment(
-            _target_probability(predictions, target),
-            predictions.regions,
-            centers,
-            target.regions,
-            target.real,
-            margin=constant(tensor_of, self.margin, device=centers.device, dtype=centers.dtype),
-        )
-        row, position = (assigned >= 0).nonzero(as_tuple=True)
-        element, weight = assigned[row, position], quality[row, position].clamp(min=0.01)
+        pairs = (*(assigned >= 0).nonzero(as_tuple=True), assigned[assigned >= 0])
+        row, position, element = copy_to(torch.stack(pairs), predictions.logits.device)
+        weight = quality[row, position].clamp(min=0.01)
         target_scores = torch.zeros_like(predictions.logits)
         target_scores[row, position, target.labels[row, element]] = weight
         regions, own = predictions.regions[row, position], target.regions[row, element]

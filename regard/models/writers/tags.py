@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from regard.attention.axes import widen
 from regard.attention.masks import Padded
+from regard.attention.masks.padding import copy_to, cpu_copy
 from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
 from regard.models.cores.core import Core
@@ -55,7 +56,7 @@ class TagWriter(Writer):
 
     def loss(self, hidden: Padded, target: Int[Tensor, "batch time"]) -> TokenLoss:
         check_target(self, target, hidden.items.shape[:2])
-        tagged = (target != NONE).flatten().nonzero().squeeze(1)
+        tagged = copy_to((cpu_copy(target) != NONE).flatten().nonzero().squeeze(1), target.device)
         vectors = hidden.items.flatten(0, 1).index_select(0, tagged)  # (tagged, dim)
         log_p = widen(self._scores(vectors)).log_softmax(-1)
         nll = -log_p.gather(1, target.flatten().index_select(0, tagged)[:, None]).sum()
@@ -68,7 +69,7 @@ class TagWriter(Writer):
         return {"output.weight": 0, "output.bias": 0}
 
     def count(self, target: Int[Tensor, "batch time"]) -> int:
-        return int((target != NONE).sum())
+        return int((cpu_copy(target) != NONE).sum())
 
     def _scores(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch tags"]:
         return self.output(self.dropout(self.norm(hidden)))

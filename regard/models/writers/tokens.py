@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from regard.attention.axes import widen
 from regard.attention.masks import Padded
+from regard.attention.masks.padding import copy_to, cpu_copy
 from regard.compat.torch import runs_original_forward
 from regard.layers.forms import NoFormError, TableForm, WriterForm, form_of
 from regard.layers.linear import Linear
@@ -103,12 +104,13 @@ class TokenWriter(Writer):
         return WriterForm(form_of(self.inputs, TableForm), table)
 
     def count(self, target: Padded) -> int:
-        return int((target.lengths - 1).sum())
+        return int((cpu_copy(target.lengths) - 1).sum())
 
     def loss(self, hidden: Float[Tensor, "batch steps dim"], target: Padded) -> TokenLoss:
         smoothing = self.label_smoothing if self.training else 0.0
-        steps = torch.arange(1, target.items.shape[1], device=hidden.device)
-        real = (steps < target.lengths.to(hidden.device)[:, None]).flatten().nonzero().squeeze(1)
+        steps = torch.arange(1, target.items.shape[1])
+        real = (steps < cpu_copy(target.lengths)[:, None]).flatten().nonzero().squeeze(1)
+        real = copy_to(real, hidden.device)
         hidden = hidden.flatten(0, 1).index_select(0, real)  # (tokens, dim)
         next_tokens = target.items[:, 1:].flatten().index_select(0, real)
         table = self._table(hidden)

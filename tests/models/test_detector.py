@@ -147,6 +147,11 @@ def test_perfect_prediction_has_the_lowest_loss():
     logits, regions = torch.randn(2, 4, 3), torch.rand(2, 4, 2)
     predictions = SetPredictions(logits, regions)
     close(loss(predictions, shuffled), loss(predictions, target))
+    centers = torch.rand(5, 1)
+    proposer = SetWriter(12, 3, axes=1, num_queries=4, blocks=1, centers=centers)
+    proposed = SetPredictions(torch.randn(2, 5, 3), torch.rand(2, 5, 2))
+    hidden = SetHidden([predictions], proposed, centers)
+    close(proposer.loss(hidden, shuffled).total, proposer.loss(hidden, target).total)
 
 
 @pytest.mark.usefixtures("in_float64")

@@ -88,8 +88,8 @@ def beam(
     device = device_of_source(source)
     count = len(max_lengths)
     # powers[length] = length^alpha, rounded once so that scores and bounds compare exactly.
-    powers = torch.arange(max(max_lengths) + 1, dtype=torch.float64) ** rules.length_penalty
-    powers = powers.to(device, torch.float32)
+    lengths = torch.arange(max(max_lengths) + 1, dtype=torch.float64, device="cpu")
+    powers = (lengths**rules.length_penalty).to(device, torch.float32)
     live = _LiveHypotheses(
         sentence=torch.arange(count, device=device),
         limit=torch.tensor(max_lengths, device=device),

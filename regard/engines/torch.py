@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.sample import sample
 from regard.decode.search import search
+from regard.engines.buffers import BufferedStepper, steps_in_buffers
 from regard.engines.engine import Engine, Ids, Limits, on_device
 from regard.errors import UserError
 from regard.models.model import Model
@@ -33,7 +35,8 @@ class TorchEngine(Engine):
     def __init__(
         self, model: Model, *, compute_type: str | None = None, workers: int | None = None
     ):
-        self._model = model
+        self._model, self._lock = model, Lock()
+        self._steppers = [BufferedStepper(model, has_beams=value) for value in (False, True)]
         if compute_type not in (None, self.compute_type):
             known = f"the dtype of the weights ({self.compute_type})"
             raise UserError(f"compute type of engine 'torch' must be {known}, got {compute_type!r}")
@@ -54,14 +57,14 @@ class TorchEngine(Engine):
         return Limits(reader is not None, source_ids, target_ids, unsupported_slide_reason=reason)
 
     def _search(self, ids: Ids, config: DecodeConfig, **settings: Any) -> list[list[Hypothesis]]:
-        with self._numerics() as device:
-            return search(self._model, ids, config=config, device=device, **settings)
+        with self._numerics() as device, self._stepper(device, config, **settings) as stepper:
+            return search(stepper, ids, config=config, device=device, **settings)
 
     def search_images(
         self, images: Float[Tensor, "batch channels height width"], **settings: Any
     ) -> list[list[Hypothesis]]:
-        with self._numerics() as device:
-            return search(self._model, images.to(device), **settings)
+        with self._numerics() as device, self._stepper(device, **settings) as stepper:
+            return search(stepper, images.to(device), **settings)
 
     def _generate(
         self,
@@ -83,6 +86,17 @@ class TorchEngine(Engine):
                 )
                 results.append(list(tokens))
         return results
+
+    @contextmanager
+    def _stepper(
+        self, device: torch.device, config: DecodeConfig, *, trace: Trace | None = None, **_: Any
+    ) -> Iterator[Any]:
+        """Yield the model, or on a GPU its steps in buffers, which serve one thread at a time."""
+        if device.type == "cuda" and trace is None and steps_in_buffers(self._model):
+            with self._lock:
+                yield self._steppers[config.beam > 1]
+        else:
+            yield self._model
 
     @contextmanager
     def _numerics(self) -> Iterator[torch.device]:

@@ -7,6 +7,7 @@ Ties go to the lower id. A finished sentence is removed from the batch, so later
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -38,9 +39,8 @@ def greedy(
     if not max_lengths:
         return []
     device, live = device_of_source(source), list(range(len(max_lengths)))
-    ids: list[list[int]] = [[] for _ in live]
-    rows: list[list[int]] = [[] for _ in live]
-    log_probs: list[list[float]] = [[] for _ in live]
+    outputs: Any = [SearchOutput([], [], []) for _ in live]
+    found, log_probs = [], []
     tokens = torch.full((len(live),), bos, dtype=torch.int64, device=device)
     state = stepper.start(source)
     for step in range(1, max(max_lengths) + 1):
@@ -51,16 +51,12 @@ def greedy(
         trace_likely(trace, all_log_probs)
         # max returns the first of equal values: the lower id.
         highest, tokens = all_log_probs.max(-1)
-        unfinished, found = [], zip(live, tokens.tolist(), highest.tolist(), strict=True)
-        for row, (sentence, token, log_prob) in enumerate(found):
-            if math.isnan(log_prob) or log_prob == -math.inf:
-                rule = "some allowed token must have a probability above 0, got none"
-                if math.isnan(log_prob):
-                    rule = "logits must not hold NaN, got one"
-                raise ValueError(f"{rule} at step {step} of sentence {sentence}")
-            ids[sentence].append(token)
-            rows[sentence].append(row)
-            log_probs[sentence].append(log_prob)
+        log_probs.append(highest)  # read together below: each read waits for the device
+        unfinished = []
+        for row, (sentence, token) in enumerate(zip(live, tokens.tolist(), strict=True)):
+            found.append((step, sentence))
+            outputs[sentence].tokens.append(token)
+            outputs[sentence].rows.append(row)
             if token != eos and step < max_lengths[sentence]:
                 unfinished.append(row)
         if not unfinished:
@@ -69,7 +65,13 @@ def greedy(
             index = torch.tensor(unfinished, device=device)
             tokens, state = tokens[index], state.select(index)
             live = [live[row] for row in unfinished]
-    outputs = [SearchOutput(*lists) for lists in zip(ids, rows, log_probs, strict=True)]
+    for (step, sentence), log_prob in zip(found, torch.cat(log_probs).tolist(), strict=True):
+        if math.isnan(log_prob) or log_prob == -math.inf:
+            rule = "some allowed token must have a probability above 0, got none"
+            if math.isnan(log_prob):
+                rule = "logits must not hold NaN, got one"
+            raise ValueError(f"{rule} at step {step} of sentence {sentence}")
+        outputs[sentence].log_probs.append(log_prob)
     if trace is not None:
         trace.add_outputs([[output] for output in outputs])
     hypotheses = []

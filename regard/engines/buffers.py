@@ -2,205 +2,173 @@
 
 Buffers have more rows, keys and source items than a state, so that few sizes serve all batches. The
 first step runs in the model's own state. A state moves to other buffers when it outgrows them, or
-when half of their rows have ended. Speed on a GPU is not measured yet.
+when half of their rows have ended. Captured steps have not run on a GPU yet.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from regard.attention.masks import FilledSlots, Padding
-from regard.attention.memory import KeyValueCache, Memory, StaticMemory
+from regard.attention.masks import Padding
+from regard.attention.memory import Memory, StaticMemory
+from regard.attention.scores import Cosine, General
 from regard.compat.torch import has_no_hooks
-from regard.models.cores.transformer import TransformerState
+from regard.engines.lowering import KNOWN
+from regard.layers.feedforward import DenseLayer
+from regard.layers.multihead import MultiHead
+from regard.layers.read import Read
+from regard.models.cores.transformer import Transformer, TransformerState
 from regard.models.model import Model, ModelState
-from regard.models.writers.tokens import TokenWriter
-
-_MAX_KEPT = 8
-"""Number of sizes whose buffers are kept."""
-Sizes = tuple[int, int, int]
-"""Rows, keys of each row, and source items (0: no source)."""
-
-
-class CapturedStep:
-    """Function of fixed buffers. On a GPU, its second call is captured, and replayed from then on.
-
-    The first call warms up what a capture cannot initialize. Each call overwrites the last output.
-    """
-
-    def __init__(self, function: Callable[[], Tensor], device: torch.device):
-        self._function, self._captures, self._is_warm = function, device.type == "cuda", False
-        self._graph: Any = None
-
-    def __call__(self) -> Tensor:
-        if not (self._captures and self._is_warm):
-            self._is_warm = True
-            return self._function()
-        if self._graph is None:
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
-                self._output = self._function()
-        self._graph.replay()
-        return self._output
 
 
 class StepBuffers:
-    """Buffers that begin with a copy of a state, and the step in them."""
+    """Buffers with this number of rows, keys and source items, and the step in them."""
 
-    def __init__(self, model: Any, state: TransformerState, sizes: Sizes, *, has_beams: bool):
-        self.sizes, self.has_beams, self._model, self._like = sizes, has_beams, model, state
-        self._length, *self._tensors = _pad(state, sizes)
-        device, positions = self._length.device, model.core.positions
-        self.all_rows = torch.arange(sizes[0], device=device)
+    def __init__(self, model: Any, *sizes: int, has_beams: bool):
+        self.sizes, self.has_beams, self._model, self._is_warm = sizes, has_beams, model, False
+        weight, positions = next(model.core.decoder.parameters()), model.core.positions
+        self.position, self.tensors = torch.tensor(0, device=weight.device), []
+        self.all_rows = torch.arange(sizes[0], device=weight.device)
         self.tokens, self.parents = torch.zeros_like(self.all_rows), self.all_rows.clone()
-        self._added = positions.matrix(sizes[1]).clone().to(device) if positions.adds else None
-        self.run = CapturedStep(self._run, device)
+        # Learned vectors are those of the model, not a copy.
+        self._added = positions.matrix(sizes[1]).to(weight) if positions.adds else None
+        self._graph: Any = torch.cuda.CUDAGraph() if weight.is_cuda else None
+        self._logits: Any = None
 
-    def enter(self, state: TransformerState) -> None:
-        """Copy another state of the same sizes into the buffers."""
-        buffers = self._length, *self._tensors
-        for buffer, tensor in zip(buffers, _pad(state, self.sizes), strict=True):
+    def enter(self, tensors: list[Tensor], position: int) -> "BufferedState":
+        """Copy the tensors of a state (`_stack`) into the buffers, and zeros behind them."""
+        rows, slots, items = self.sizes
+        more = rows - len(tensors[0])
+        padded = [pad(tensors[0], (0, more))]
+        for tensor, size in zip(tensors[1:], (slots, slots, items, items), strict=True):
+            padded.append(pad(tensor, (0, 0, 0, size - tensor.shape[3], 0, 0, 0, 0, 0, more)))
+        self.tensors = self.tensors or padded
+        for buffer, tensor in zip(self.tensors, padded, strict=True):
             buffer.copy_(tensor)
+        self.position.fill_(position)
         self.parents.copy_(self.all_rows)
-        if self._added is not None:
-            self._added.copy_(self._model.core.positions.matrix(self.sizes[1]))
+        return BufferedState(self, position, self.all_rows[: len(tensors[0])])
 
-    def leave(self, rows: Tensor, position: int) -> ModelState:
-        """Return a copy of these rows as a state of the model after `position` targets."""
-        tensors = [buffer.index_select(0, rows) for buffer in self._tensors]
-        return ModelState(self._state(tensors, position), position)
+    def run(self) -> Tensor:
+        """Return the next logits, in a tensor that the next call overwrites."""
+        if self._graph is None or not self._is_warm:
+            self._is_warm = True  # a capture cannot initialize constants and libraries
+            return self._step()
+        if self._logits is None:
+            with torch.cuda.graph(self._graph):
+                self._logits = self._step()
+        self._graph.replay()
+        return self._logits
 
-    def _run(self) -> Tensor:
+    def _step(self) -> Tensor:
+        """Compute the next logits. Masks are new: a mask keeps its tensor, and lengths change."""
+        core, writer, end = self._model.core, self._model.writer, self.position + 1
+        slot, mask, source_mask = self.position.view(1), Padding(end), Padding(self.tensors[0])
         if self.has_beams:
-            for buffer in self._tensors[1 : 1 + 2 * len(self._like.pasts)]:
+            for buffer in self.tensors[1:3]:
                 buffer.copy_(buffer.index_select(0, self.parents))
             self.parents.copy_(self.all_rows)
-        logits, _ = self._model.step(self.tokens, ModelState(self._state(self._tensors)))
-        self._length.add_(1)
-        return logits
 
-    def _state(self, tensors: list[Tensor], position: int | None = None) -> TransformerState:
-        """Return the state in these tensors; position: its own number of targets, None: any."""
-        lengths, *tensors = tensors
-        pairs = iter(zip(tensors[::2], tensors[1::2], strict=True))
-        pasts: list[Any] = []
-        for memory in _memories(self._like.pasts):
-            keys, values = (tensor[:, :, :position] for tensor in next(pairs))
-            past: Any = Memory(keys, values, mapped_by=memory.mapped_by)
-            if position is None:
-                past = StaticMemory(keys, values, self._length, FilledSlots(), memory.mapped_by)
-            pasts.append(past)
-        mask, sources = Padding(lengths), list(self._like.sources)
-        for layer, memory in enumerate(sources):
-            if memory is not None:
-                sources[layer] = Memory(*next(pairs), mask, memory.mapped_by)
-        added = None
-        if position is None and self._added is not None:
-            added = self._added.index_select(0, self._length.view(1))
-        return TransformerState(tuple(sources), tuple(pasts), position or 0, added)
+        def attend(part: Any, keys: Tensor, values: Tensor, item: Tensor) -> Tensor:
+            new = part.memory(item)
+            keys.index_copy_(2, slot, new.keys)
+            values.index_copy_(2, slot, new.values)
+            if part.read.bias is None:  # without positions, layers share the tensor of the mask
+                return part(item, Memory(keys, values, mask, new.mapped_by))
+            return part(item, StaticMemory(keys, values, end, mask, new.mapped_by))
+
+        item = writer.embed(self.tokens.unsqueeze(1))
+        if self._added is not None:
+            item = item + self._added.index_select(0, slot)
+        layers = [tensor.unbind(1) for tensor in self.tensors[1:]]
+        for block, *pasts, keys, values in zip(core.decoder, *layers, strict=True):
+            item = block.add_attention(item, partial(attend, block.attention, *pasts))
+            source = Memory(keys, values, source_mask, block.cross.read.score)
+            item = block.add_cross(item, partial(block.cross, memory=source))
+            item = block.add_feedforward(item, block.feedforward)
+        self.position.copy_(end)
+        return writer.answer(core.decoder_norm(item).squeeze(1))
 
 
-@dataclass(frozen=True, eq=False)
-class BufferedState:
-    """State in buffers after `position` targets, which the next step overwrites."""
+class BufferedState(NamedTuple):
+    """State in these rows of buffers, which the next step overwrites, or `moves` to others."""
 
     buffers: StepBuffers
     position: int
     rows: Tensor
-    """Row of the buffers for each row of the state."""
+    moves: bool = False
 
-    def select(self, index: Tensor) -> "BufferedState | ModelState":
-        if self.buffers.has_beams or 2 * len(index) <= self.buffers.sizes[0]:
-            return self.buffers.leave(self.rows[index], self.position)
-        return replace(self, rows=self.rows[index])  # rows that ended stay in the buffers
+    def select(self, index: Tensor) -> "BufferedState":
+        moves = self.buffers.has_beams or 2 * len(index) <= self.buffers.sizes[0]
+        return self._replace(rows=self.rows[index], moves=moves)
 
     def reorder(self, index: Tensor) -> "BufferedState":
-        """Reorder the rows before the next step; only with beams."""
         self.buffers.parents.index_copy_(0, self.rows, self.rows[index])
         return self
 
 
 class BufferedStepper:
-    """Stepper of a model whose steps run in buffers (`steps_in_buffers`), for one search at a time.
+    """Stepper whose steps run in buffers, for one search at a time, with or without beams."""
 
-    has_beams: True for beam search, False for greedy search.
-    """
-
-    def __init__(self, model: Model, *, has_beams: bool):
-        self._has_beams, self._weights = has_beams, [0]
-        self._model: Any = model
-        self._kept: dict[Sizes, StepBuffers] = {}
+    def __init__(self, model: Any, *, has_beams: bool):
+        self._model, self._key = model, [0]
+        self._buffers = lru_cache(8)(partial(StepBuffers, model, has_beams=has_beams))
 
     def start(self, source: Any) -> ModelState:
-        weights = [weight.data_ptr() for weight in self._model.parameters()]
-        if weights != self._weights:  # a graph holds the addresses
-            self._weights, self._kept = weights, {}
+        key = [torch.is_inference_mode_enabled(), *map(Tensor.data_ptr, self._model.parameters())]
+        if key != self._key:  # a graph holds the addresses of weights
+            self._key = key
+            self._buffers.cache_clear()
         return self._model.start(source)
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        if isinstance(state, BufferedState) and state.position == state.buffers.sizes[1]:
-            rows = state.buffers.parents.index_select(0, state.rows)  # of the last `reorder`
-            state = state.buffers.leave(rows, state.position)
+        limit, position, tensors = self._model.core.positions.max_length, state.position, None
+        if position == limit:  # the model raises
+            state = ModelState(TransformerState((), (), limit), limit)
+        if position in (0, limit):
+            return self._model.step(tokens, state)
         if isinstance(state, ModelState):
-            limit = self._model.core.positions.max_length
-            if state.position in (0, limit):
-                return self._model.step(tokens, state)
-            state = self._enter(state, len(tokens), limit)
-        buffers, rows = state.buffers, state.rows
-        buffers.tokens.index_copy_(0, rows, tokens)
-        logits = buffers.run().index_select(0, rows)
-        return logits, replace(state, position=state.position + 1)
-
-    def _enter(self, state: ModelState, rows: int, limit: int | None) -> BufferedState:
-        core: Any = state.core
-        slots, source = 32, core.sources[0]
-        while slots <= state.position:
-            slots *= 2
-        slots = slots if limit is None else min(slots, limit)
-        sizes = _round_up(rows), slots, 0 if source is None else _round_up(max(16, source.size))
-        buffers = self._kept.pop(sizes, None)
-        if buffers is None:
-            buffers = StepBuffers(self._model, core, sizes, has_beams=self._has_beams)
-        else:
-            buffers.enter(core)
-        self._kept[sizes] = buffers  # the last used is the last
-        if len(self._kept) > _MAX_KEPT:
-            self._kept.pop(next(iter(self._kept)))
-        return BufferedState(buffers, state.position, buffers.all_rows[:rows])
+            tensors = _stack(state.core)
+        elif state.moves or position == state.buffers.sizes[1]:
+            rows = state.buffers.parents.index_select(0, state.rows)  # of the last `reorder`
+            tensors = [tensor.index_select(0, rows) for tensor in state.buffers.tensors]
+        if tensors is not None:
+            slots = min(1 << max(5, position.bit_length()), limit or 2**31)
+            sizes = len(tensors[0]), max(16, tensors[4].shape[3])
+            rows, items = (1 << (size - 1).bit_length() for size in sizes)
+            state = self._buffers(rows, slots, items).enter(tensors, position)
+        state.buffers.tokens.index_copy_(0, state.rows, tokens)
+        logits = state.buffers.run().index_select(0, state.rows)
+        return logits, state._replace(position=position + 1)
 
 
 def steps_in_buffers(model: Model) -> bool:
-    """Return True if the steps of a model run in buffers: see `Core.steps_in_buffers`."""
-    writer = model.writer
-    is_plain = type(writer) is TokenWriter and writer.positions is None and has_no_hooks(writer)
-    return is_plain and not model.training and model.core.steps_in_buffers()
+    """Return True if all steps of a model launch the same work, as those of a graph do."""
+    core, writer, known = model.core, model.writer, KNOWN | {Cosine, General, DenseLayer}
+    if type(core) is not Transformer or core.positions.rotates or model.training:
+        return False  # rotations copy their angles from the CPU
+    parts, heads = [core.decoder, core.decoder_norm, core.positions, writer], set()
+    for part in (model, *(part for whole in parts for part in whole.modules())):
+        is_known = type(part) in known and not callable(getattr(part, "activation", None))
+        if not is_known or getattr(part, "window", None) is not None:
+            return False  # it may branch on values
+        if isinstance(part, Read) and not (part.mask is None and part.kernel in ("auto", "sdpa")):
+            return False
+        if isinstance(part, MultiHead):  # all layers share buffers
+            heads.add((part.key_heads, part.key.weight.shape, part.value.weight.shape))
+    return len(heads) == 1 and core.encodes and writer.positions is None and has_no_hooks(*parts)
 
 
-def _pad(state: TransformerState, sizes: Sizes) -> list[Tensor]:
-    """Return position, source lengths, and keys and values of a state, padded to these sizes."""
-    memories = _memories((*state.pasts, *state.sources))
-    last = memories[-1]
-    device, more = last.keys.device, sizes[0] - len(last.keys)
-    lengths = torch.full((len(last.keys),), last.size, device=device)
-    if isinstance(last.mask, Padding):
-        lengths = last.mask.lengths
-    tensors = [torch.full((), state.position, device=device), pad(lengths, (0, more), value=1)]
-    for number, memory in enumerate(memories):
-        longer = sizes[1 if number < len(state.pasts) else 2] - memory.size
-        for tensor in (memory.keys, memory.values):
-            tensors.append(pad(tensor, (0, 0, 0, longer, 0, 0, 0, more)))
+def _stack(state: Any) -> list[Tensor]:
+    """Return source lengths, and keys and values of past and source (rows, layer, head, ...)."""
+    source = state.sources[0]
+    tensors = [torch.full((len(source.keys),), source.size, device=source.keys.device)]
+    if source.mask is not None:
+        tensors = [source.mask.lengths]
+    for memories in (state.pasts, state.sources):
+        for name in ("keys", "values"):
+            tensors.append(torch.stack([getattr(memory, name) for memory in memories], 1))
     return tensors
-
-
-def _memories(parts: tuple[KeyValueCache | None, ...]) -> list[KeyValueCache]:
-    return [part for part in parts if part is not None]
-
-
-def _round_up(number: int) -> int:
-    """Return the next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ..."""
-    power = 1 << (number - 1).bit_length()
-    return power * 3 // 4 if power > 2 and number <= power * 3 // 4 else power

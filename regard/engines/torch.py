@@ -19,6 +19,7 @@ from regard.errors import UserError
 from regard.models.model import Model
 from regard.models.readers.tokens import TokenReader
 from regard.models.writers.tokens import TokenWriter
+from regard.ops.dispatch import unsupported_reason
 from regard.trace import Trace
 
 
@@ -88,11 +89,10 @@ class TorchEngine(Engine):
         return results
 
     @contextmanager
-    def _stepper(
-        self, device: torch.device, config: DecodeConfig, *, trace: Trace | None = None, **_: Any
-    ) -> Iterator[Any]:
+    def _stepper(self, device: Any, config: Any, trace: Any = None, **_: Any) -> Iterator[Any]:
         """Yield the model, or on a GPU its steps in buffers, which serve one thread at a time."""
-        if device.type == "cuda" and trace is None and steps_in_buffers(self._model):
+        is_captured = device.type == "cuda" and trace is None and unsupported_reason() is None
+        if is_captured and steps_in_buffers(self._model):
             with self._lock:
                 yield self._steppers[config.beam > 1]
         else:

@@ -18,7 +18,7 @@ from regard.attention.choices import Choice, Soft
 from regard.attention.inputs import AttentionInputs, prepare_inputs
 from regard.attention.masks import Mask, intersect
 from regard.attention.memory import KeyValueCache, LinearState
-from regard.attention.scores import InnerProduct, ScaledDot, Score
+from regard.attention.scores import ScaledDot, Score
 from regard.layers.forms import NoFormError, ReadForm
 
 Kind = Literal["encoder self", "decoder self", "cross", "recurrent", "chain", "pooling", "other"]
@@ -112,13 +112,6 @@ class Read(nn.Module):
         return prepare_inputs(
             query, memory, score=self.score, choice=self.choice, mask=mask, bias=bias
         )
-
-    @property
-    def is_inner_product(self) -> bool:
-        """True for a softmax of inner products by torch's kernel, without a mask of its own."""
-        form, own = self.score.form(1), self.mask
-        is_plain = isinstance(form, InnerProduct) and form.cap is None and own is None
-        return is_plain and type(self.choice) is Soft and self.kernel in ("auto", "sdpa")
 
     def form(self, size: int) -> ReadForm:
         """Return the form of this module for queries and keys of this size.

@@ -2,20 +2,21 @@
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from regard.attention.masks import Unpadded
+from regard.attention.masks import Padded, Unpadded, window
 from regard.data.tokenizer import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig
 from regard.decode.search import search
 from regard.engines import buffers
-from regard.engines.buffers import BufferedStepper, CapturedStep, steps_in_buffers
+from regard.engines.buffers import BufferedStepper, StepBuffers, steps_in_buffers
 from regard.engines.torch import TorchEngine
+from regard.layers.multihead import MultiHead
 from regard.layers.positions.config import LearnedConfig
 from regard.models.build import build
 from regard.models.config import ModelConfig
@@ -23,6 +24,7 @@ from regard.models.cores.config import RecurrentConfig, TransformerConfig
 from regard.settings.declare import convert
 from regard.trace import Trace
 from tests.engines.small import VOCAB, encoder_decoder
+from tests.operations import count
 
 SIZES: Any = {"layers": 2, "width": 12, "heads": 2, "feedforward": 20}
 POSITIONS = ("sinusoidal", "learned", "alibi", "relative", "none")
@@ -73,10 +75,13 @@ class Comparison:
         return logits.clone(), Both(own, buffered)
 
 
-def compare(model: Any, width: int, most: int, batches: list[list[int]] = BATCHES) -> int:
+def compare(
+    model: Any, width: int, most: int, batches: list[list[int]] = BATCHES, extra: int | None = None
+) -> int:
     assert steps_in_buffers(model)
     comparison = Comparison(model, has_beams=width > 1)
-    config = DecodeConfig(beam=width, n_best=width, max_length=most, max_extra=most)
+    extra = most if extra is None else extra
+    config = DecodeConfig(beam=width, n_best=width, max_length=most, max_extra=extra)
     for lengths in batches:
         search(comparison, sentences(lengths), config=config, **SPECIAL)
     return comparison.num_buffered
@@ -88,9 +93,16 @@ def test_steps_in_buffers_equal_the_models(positions: str, width: int) -> None:
     assert compare(model_of(positions=positions), width, 70) > 250
 
 
-@pytest.mark.parametrize("changes", [{"key_heads": 1}, {"norm_order": "post"}, {"score": "cosine"}])
+@pytest.mark.parametrize(
+    "changes", [{"key_heads": 1}, {"norm_order": "post"}, {"score": "cosine"}, {"score": "general"}]
+)
 def test_other_parts_in_buffers_equal_the_models(changes: dict[str, Any]) -> None:
     assert compare(model_of(**changes), 3, 9, BATCHES[:3]) > 10
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_steps_equal_the_models_after_sentences_that_end(width: int) -> None:
+    assert compare(model_of(), width, 40, [[*range(1, 20)], [4, 2, 9]], extra=3) > 25
 
 
 def test_searches_in_buffers_return_the_same_tokens() -> None:
@@ -124,11 +136,14 @@ def test_changed_weights_are_used() -> None:
         with torch.no_grad():
             for weight in model.parameters():
                 weight.add_(0.1 * torch.randn_like(weight))
-    kept = comparison.stepper._kept
+    for is_inference in (True, False):  # its tensors cannot be changed outside of it
+        with torch.inference_mode(is_inference):
+            search(comparison, sentences([5] * 7), config=config, **SPECIAL)
+    kept = comparison.stepper._buffers
+    assert kept.cache_info().currsize
     model.float()
     comparison.stepper.start(Unpadded.of(torch.full((1, 3), 5)))
-    assert kept
-    assert not comparison.stepper._kept
+    assert not kept.cache_info().currsize
 
 
 class OwnNorm(nn.LayerNorm):
@@ -156,9 +171,18 @@ def test_hooks_own_parts_training_and_recurrent_cores_step_in_the_model() -> Non
     handle = model.core.decoder[1].feedforward.register_forward_hook(lambda *_: None)
     assert not steps_in_buffers(model)
     handle.remove()
+    handle = model.writer.inputs.register_forward_hook(lambda *_: None)
+    assert not steps_in_buffers(model)
+    handle.remove()
     assert not steps_in_buffers(model.train())
     model.eval()
     model.core.decoder[0].feedforward.activation = lambda x: x
+    assert not steps_in_buffers(model)
+    model = model_of()
+    model.core.decoder[1].cross = MultiHead(12, num_heads=3)
+    assert not steps_in_buffers(model)
+    model = model_of()
+    model.core.decoder[1].cross.read.mask = window(2)
     assert not steps_in_buffers(model)
     model = model_of()
     model.core.decoder[0].add_attention.norm = OwnNorm(12)
@@ -211,62 +235,72 @@ def capture(graph: FakeGraph) -> Any:
     graph.restore()
 
 
-@pytest.fixture
-def graphs(monkeypatch: pytest.MonkeyPatch) -> list[FakeGraph]:
-    made: list[FakeGraph] = []
+class CapturedBuffers(StepBuffers):
+    """Buffers whose step is captured, as on a GPU."""
 
-    def make() -> FakeGraph:
-        made.append(FakeGraph())
-        return made[-1]
+    made: ClassVar[list["CapturedBuffers"]] = []
 
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", make)
-    monkeypatch.setattr(torch.cuda, "graph", capture)
-    return made
+    def __init__(self, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
+        self.num_runs = self.num_steps = 0
+        self._graph = FakeGraph()
+        self.made.append(self)
 
+    def run(self) -> torch.Tensor:
+        self.num_runs += 1
+        return super().run()
 
-def test_the_second_call_is_captured_and_later_ones_replayed(graphs: list[FakeGraph]) -> None:
-    value, calls = torch.ones(3), []
-
-    def function() -> torch.Tensor:
-        calls.append(1)
-        value.add_(1)
-        return 2 * value
-
-    step = CapturedStep(function, torch.device("cuda"))
-    assert [step()[0].item() for _ in range(4)] == [4, 6, 8, 10]
-    value.fill_(10)
-    assert step()[0].item() == 22
-    assert (len(calls), len(graphs), graphs[0].replays) == (2, 1, 4)
-    step = CapturedStep(function, torch.device("cpu"))
-    assert [step()[0].item() for _ in range(3)] == [24, 26, 28]
-    assert len(graphs) == 1
+    def _step(self) -> torch.Tensor:
+        self.num_steps += 1
+        return super()._step()
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("width", [1, 3])
 def test_replayed_steps_equal_the_models(
-    graphs: list[FakeGraph], monkeypatch: pytest.MonkeyPatch, width: int, positions: str
+    monkeypatch: pytest.MonkeyPatch, width: int, positions: str
 ) -> None:
-    cuda = torch.device("cuda")
     # Constants are kept from the warm-up, as on a device.
     monkeypatch.setattr("regard.ops.constants.is_eager", lambda: True)
-    monkeypatch.setattr(buffers, "CapturedStep", lambda function, _: CapturedStep(function, cuda))
+    monkeypatch.setattr(torch.cuda, "graph", capture)
+    monkeypatch.setattr(buffers, "StepBuffers", CapturedBuffers)
+    monkeypatch.setattr(CapturedBuffers, "made", [])
     batches = [[3, 9, 4, 6, 1], [7, 2, 9, 5, 5], [*range(1, 20)], [3, 9, 4, 6, 1]]
     num_steps = compare(model_of(positions=positions), width, 40, batches)
-    assert graphs
-    replays = sum(graph.replays for graph in graphs)
-    assert num_steps / 2 < replays < num_steps
+    assert sum(made.num_runs for made in CapturedBuffers.made) == num_steps
+    for made in CapturedBuffers.made:
+        # The first call is not captured, the second one is captured, and replayed as later ones.
+        assert made.num_steps == min(2, made.num_runs)
+        assert made._graph.replays == made.num_runs - 1
+    assert sum(made._graph.replays for made in CapturedBuffers.made) > num_steps / 2
 
 
-def test_the_engine_steps_in_buffers_on_a_gpu_without_a_trace() -> None:
+def test_the_engine_steps_in_buffers_on_a_gpu_without_a_trace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     engine, cuda = TorchEngine(model_of()), torch.device("cuda")
     for width in (1, 3):
         with engine._stepper(cuda, DecodeConfig(beam=width)) as stepper:
             assert type(stepper) is BufferedStepper
-            assert stepper._has_beams == (width > 1)
+            assert stepper is engine._steppers[width > 1]
     with engine._stepper(cuda, DecodeConfig(), trace=Trace()) as stepper:
         assert stepper is engine._model
     with engine._stepper(torch.device("cpu"), DecodeConfig()) as stepper:
         assert stepper is engine._model
     with TorchEngine(model_of(window=3))._stepper(cuda, DecodeConfig()) as stepper:
         assert type(stepper) is not BufferedStepper
+    monkeypatch.setattr("regard.engines.torch.unsupported_reason", lambda: "REGARD_NATIVE is 0")
+    with engine._stepper(cuda, DecodeConfig()) as stepper:
+        assert stepper is engine._model
+
+
+@torch.no_grad()
+def test_layers_share_masks_and_beams_are_reordered_at_once() -> None:
+    core = TransformerConfig(layers=6, width=24, heads=3, kernel="sdpa")
+    model, tokens, found = encoder_decoder(core), torch.tensor([5, 6, 7, 8]), []
+    source = Padded(torch.full((4, 9), 5), torch.tensor([9, 5, 3, 1]))
+    for has_beams in (False, True):
+        stepper = BufferedStepper(model, has_beams=has_beams)
+        _, state = stepper.step(tokens, stepper.step(tokens, stepper.start(source))[1])
+        found.append(len(count(state.buffers.run).computed))
+    assert found == [150, 155]

@@ -81,13 +81,6 @@ class Core(nn.Module, ABC):
         """Return the number of layers of the encoder or the decoder; 0 if it is not known."""
         return 0
 
-    def steps_in_buffers(self) -> bool:
-        """Return True if `step` launches the same work for any state of the same sizes.
-
-        Its state is then a TransformerState, whose caches may be StaticMemory.
-        """
-        return False
-
     def slide(self, state: Any, window: int) -> Any:
         """Return the state with the keys and values of the last `window` targets only.
 

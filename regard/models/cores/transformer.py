@@ -26,7 +26,6 @@ from regard.attention.masks import Padded
 from regard.attention.memory import KeyValueCache, Memory, keep_last
 from regard.attention.scores import Score, SoftCap
 from regard.attention.scores.base import ScoreSizes
-from regard.compat.torch import has_no_hooks
 from regard.layers.blocks import DecoderBlock, EncoderBlock, InducedBlock
 from regard.layers.feedforward import DenseLayer, FeedForward
 from regard.layers.forms import (
@@ -41,10 +40,9 @@ from regard.layers.forms import (
 from regard.layers.linear import Linear
 from regard.layers.multihead import MultiHead
 from regard.layers.norms import RMSNorm
-from regard.layers.positions.base import LearnedVectors, PositionalEncoding, PositionSizes
+from regard.layers.positions.base import PositionalEncoding, PositionSizes
 from regard.layers.positions.config import PositionsConfig
-from regard.layers.positions.sinusoidal import Sinusoidal
-from regard.layers.read import Read, Role
+from regard.layers.read import Role
 from regard.layers.residual import Residual
 from regard.models.cores.config import SCORES, TransformerConfig
 from regard.models.cores.core import (
@@ -66,8 +64,6 @@ class TransformerState:
     sources: tuple[Memory | None, ...]
     pasts: tuple[KeyValueCache | None, ...]
     position: int = 0
-    added: Tensor | None = None
-    """Position of the next target as a vector (1, width), instead of `position`."""
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
         sources = tuple(None if memory is None else memory.select(index) for memory in self.sources)
@@ -220,37 +216,13 @@ class Transformer(Core):
         return self.decoder_norm(items)
 
     def step(self, target: Item, state: TransformerState) -> tuple[Item, TransformerState]:
-        item = target.unsqueeze(1)
-        if state.added is None:
-            item = self.positions(item, state.position)
-        else:
-            item = item + state.added.to(item.dtype)
+        item = self.positions(target.unsqueeze(1), state.position)
         pasts = []
         for layer, block in enumerate(self._decoder_blocks):
             item, past = block.step(item, state.pasts[layer], state.sources[layer])
             pasts.append(past)
         state = replace(state, pasts=tuple(pasts), position=state.position + 1)
         return self.decoder_norm(item).squeeze(1), state
-
-    def steps_in_buffers(self) -> bool:
-        """Return True for layers of this package without hooks, a window, or other reads than sdpa.
-
-        Others may branch on values, which the replay of a captured step would not do; rotations
-        copy their angles from the CPU.
-        """
-        parts = [self.decoder, self.decoder_norm, self.positions]
-        if self.positions.rotates or not has_no_hooks(*parts):
-            return False
-        for part in (part for module in parts for part in module.modules()):
-            if type(part).__module__.partition(".")[0] not in ("regard", "torch"):
-                return False
-            if isinstance(part, DecoderBlock) and part.window is not None:
-                return False
-            if isinstance(part, Read) and not part.is_inner_product:
-                return False
-            if not isinstance(getattr(part, "activation", ""), str | nn.Module):
-                return False
-        return not self.positions.adds or isinstance(self.positions, LearnedVectors | Sinusoidal)
 
     def num_layers(self, stack: Literal["encoder", "decoder"]) -> int:
         return len(self.encoder if stack == "encoder" else self.decoder)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from regard.attention.attend import attend
 from regard.attention.masks import (
     Mask,
     Padded,
@@ -14,6 +15,7 @@ from regard.attention.masks import (
     split_interval,
     window,
 )
+from regard.attention.masks import base as masks_base
 from regard.attention.positions import Positions
 
 CPU = torch.device("cpu")
@@ -178,3 +180,20 @@ def test_masks_copy_lengths_and_ids() -> None:
 
 def test_lengths_beyond_the_keys_mean_no_padding() -> None:
     assert padding([5, 2]).tensor(1, 3).tolist() == [[[True, True, True]], [[True, True, False]]]
+
+
+def test_tensor_of_a_mask_can_be_changed() -> None:
+    mask = causal()
+    mask.tensor(3, 3).fill_(False)
+    assert mask.tensor(3, 3).equal(torch.ones(3, 3, dtype=torch.bool).tril())
+    x = torch.randn(1, 3, 2)
+    mask.tensor(3, 3).fill_(False)
+    assert attend(x, (x, x), mask=mask).abs().sum() > 0
+
+
+def test_large_tensors_are_not_kept(monkeypatch) -> None:
+    monkeypatch.setattr(masks_base, "_MAX_KEPT", 9)
+    mask, positions = window(2), [Positions(size, size, CPU) for size in (3, 4)]
+    for position, is_kept in zip(positions, (True, False), strict=True):
+        first = masks_base.materialize_mask(mask, position)
+        assert (masks_base.materialize_mask(mask, position) is first) == is_kept

@@ -34,12 +34,17 @@ from regard.attention.positions import Positions
 from regard.compat.torch import is_eager, is_transformed
 
 ResultT = TypeVar("ResultT")
+_MAX_KEPT = 1 << 24
+"""Largest number of elements of a tensor that a mask keeps."""
 Interval = tuple[Int[Tensor, "..."], Int[Tensor, "..."]]
 """Range first <= j < last of each query; each bound is (leading axes ..., query or 1, 1)."""
 
 
 class Mask(ABC):
-    """Base class of attention masks; combine masks with `&` (both), `|` (either) and `~` (not)."""
+    """Base class of attention masks; combine masks with `&` (both), `|` (either) and `~` (not).
+
+    Masks are immutable: `materialize` is a function of the positions, whose last result is kept.
+    """
 
     includes_first_key: bool = False
     """True if queries that attend to any key attend to key 0."""
@@ -75,7 +80,8 @@ class Mask(ABC):
         self, num_queries: int, num_keys: int, *, device: torch.device | str = "cpu"
     ) -> Bool[Tensor, "..."]:
         """Return the mask as a tensor, for a read whose last query is at the last key."""
-        return materialize_mask(self, Positions(num_queries, num_keys, torch.device(device)))
+        positions = Positions(num_queries, num_keys, torch.device(device))
+        return materialize_mask(self, positions).clone()  # the mask keeps its own
 
     def picture(
         self,
@@ -137,7 +143,8 @@ def _keep(function: Callable[..., ResultT]) -> Callable[..., ResultT]:
             return last[1]
         result = function(mask, positions, *dtype)
         tensor = result[0] if isinstance(result, tuple) else result
-        if type(tensor) is Tensor:  # not one of FakeTensorMode
+        # Not one of FakeTensorMode, nor a large one: `causal()` lives as long as the process.
+        if type(tensor) is Tensor and tensor.numel() <= _MAX_KEPT:
             kept[name] = key, result
         return result
 

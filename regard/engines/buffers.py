@@ -5,7 +5,7 @@ first step runs in the model's own state. A state moves to other buffers when it
 when half of their rows have ended. Captured steps have not run on a GPU yet.
 """
 
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -35,8 +35,7 @@ class StepBuffers:
         self.tokens, self.parents = torch.zeros_like(self.all_rows), self.all_rows.clone()
         # Learned vectors are those of the model, not a copy.
         self._added = positions.matrix(sizes[1]).to(weight) if positions.adds else None
-        self._graph: Any = torch.cuda.CUDAGraph() if weight.is_cuda else None
-        self._logits: Any = None
+        self._is_captured, self._graph, self._logits = weight.is_cuda, None, None
 
     def enter(self, tensors: list[Tensor], position: int) -> "BufferedState":
         """Copy the tensors of a state (`_stack`) into the buffers, and zeros behind them."""
@@ -54,12 +53,15 @@ class StepBuffers:
 
     def run(self) -> Tensor:
         """Return the next logits, in a tensor that the next call overwrites."""
-        if self._graph is None or not self._is_warm:
+        if not self._is_captured or not self._is_warm:
             self._is_warm = True  # a capture cannot initialize constants and libraries
             return self._step()
-        if self._logits is None:
-            with torch.cuda.graph(self._graph):
+        if self._graph is None:
+            graph, stream = torch.cuda.CUDAGraph(), _capture_stream(self.position.device)
+            # Other threads may call CUDA meanwhile.
+            with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
                 self._logits = self._step()
+            self._graph = graph  # not one of a capture that failed, which takes no other
         self._graph.replay()
         return self._logits
 
@@ -160,6 +162,12 @@ def steps_in_buffers(model: Model) -> bool:
         if isinstance(part, MultiHead):  # all layers share buffers
             heads.add((part.key_heads, part.key.weight.shape, part.value.weight.shape))
     return len(heads) == 1 and core.encodes and writer.positions is None and has_no_hooks(*parts)
+
+
+@cache
+def _capture_stream(device: torch.device) -> Any:
+    """Return the stream of captures; torch's own is that of the device of its first capture."""
+    return torch.cuda.Stream(device)
 
 
 def _stack(state: Any) -> list[Tensor]:

@@ -212,11 +212,12 @@ def pretended_cuda() -> Iterator[Device]:
 
     def to(self: Tensor, *args: Any, copy: bool = False, **kwargs: Any) -> Tensor:
         if args and isinstance(args[0], Tensor):
-            device, dtype, memory_format = args[0].device, args[0].dtype, None
+            device, dtype, is_queued, memory_format = args[0].device, args[0].dtype, False, None
         else:
-            device, dtype, _, memory_format = torch._C._nn._parse_to(*args, **kwargs)
+            device, dtype, is_queued, memory_format = torch._C._nn._parse_to(*args, **kwargs)
         options = {} if memory_format is None else {"memory_format": memory_format}
         if device is not None and device.type != self.device.type:
+            assert not (is_queued and device.type == "cpu"), "read before the numbers arrive"
             self, copy = Move.apply(self, device), False
         return convert(self, self.dtype if dtype is None else dtype, copy=copy, **options)
 

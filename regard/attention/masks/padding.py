@@ -98,11 +98,13 @@ _PINNED = WeakTensorKeyDictionary()
 def copy_to(tensor: Tensor, device: torch.device | str) -> Tensor:
     """Copy a tensor to a device without waiting for its queue: to CUDA from pinned memory.
 
-    The pinned memory is kept for `cpu_copy` as long as the copy on CUDA lives.
+    The pinned memory is kept for `cpu_copy` as long as the copy on CUDA lives. A copy to the CPU
+    waits, as its numbers may be read at once.
     """
-    is_upload = tensor.device.type == "cpu" and torch.device(device).type == "cuda"
+    kind = torch.device(device).type
+    is_upload = tensor.device.type == "cpu" and kind == "cuda"
     tensor = tensor.pin_memory() if is_upload else tensor
-    copy = tensor.to(device, non_blocking=True)
+    copy = tensor.to(device, non_blocking=kind != "cpu")
     if is_upload and not copy.is_inference():  # one in inference mode has no version
         _PINNED[copy] = tensor, copy._version
     return copy

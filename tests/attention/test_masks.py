@@ -191,6 +191,17 @@ def test_tensor_of_a_mask_can_be_changed() -> None:
     assert attend(x, (x, x), mask=mask).abs().sum() > 0
 
 
+def test_captured_reads_share_no_tensor_with_others(monkeypatch) -> None:
+    mask, tensors = window(2), []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    for is_captured in (False, True, True, False):
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda c=is_captured: c)
+        tensors.append(masks_base.materialize_mask(mask, Positions(3, 4, CPU)))
+    assert tensors[1] is tensors[2]
+    assert tensors[1] is not tensors[0]
+    assert tensors[1] is not tensors[3]
+
+
 def test_large_tensors_are_not_kept(monkeypatch) -> None:
     monkeypatch.setattr(masks_base, "_MAX_KEPT", 9)
     mask, positions = window(2), [Positions(size, size, CPU) for size in (3, 4)]

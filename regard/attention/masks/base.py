@@ -137,7 +137,9 @@ def _keep(function: Callable[..., ResultT]) -> Callable[..., ResultT]:
             return function(mask, positions, *dtype)
         kept, name = vars(mask).setdefault("_kept", {}), (function.__name__, *dtype)
         # Inference tensors could not be used by a later read with gradients.
-        key = *positions, torch.is_inference_mode_enabled(), eager
+        # A CUDA graph fills its tensors when it is replayed, and needs its inputs to stay.
+        captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+        key = *positions, torch.is_inference_mode_enabled(), eager, captured
         last = kept.get(name)
         if last is not None and last[0] == key:
             return last[1]

@@ -241,6 +241,8 @@ def test_loss_is_the_sum_over_known_next_tokens(model):
     expected = -(log_p[0, 0, 2] + log_p[0, 1, 3] + log_p[0, 2, 4] + log_p[1, 0, 6])
     close(loss.total.detach(), expected.detach())
     assert loss.count == model.count(batch) == 4
+    with torch.device("meta"):  # a default device of the user, which no tensor may take
+        assert model.loss(batch).total == loss.total
 
 
 def test_every_parameter_has_a_gradient_and_there_is_no_source(model):

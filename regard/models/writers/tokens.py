@@ -108,7 +108,7 @@ class TokenWriter(Writer):
 
     def loss(self, hidden: Float[Tensor, "batch steps dim"], target: Padded) -> TokenLoss:
         smoothing = self.label_smoothing if self.training else 0.0
-        steps = torch.arange(1, target.items.shape[1])
+        steps = torch.arange(1, target.items.shape[1], device="cpu")
         real = (steps < cpu_copy(target.lengths)[:, None]).flatten().nonzero().squeeze(1)
         real = copy_to(real, hidden.device)
         hidden = hidden.flatten(0, 1).index_select(0, real)  # (tokens, dim)

@@ -116,13 +116,13 @@ def initial_scores(
 ):  # fmt: skip
     """Return scores without units: the bias, or -inf for masked pairs, which remains with units."""
     is_allowed = (rows < num_queries) & (cols < num_keys) & (cols >= first) & (cols < last)
-    rows_wide = rows.to(tl.int64)  # row * stride may pass 2**31
+    row, col = rows.to(tl.int64), cols.to(tl.int64)  # times a stride, beyond 2**31
     if allowed is not None:
-        at = batch * strides[0] + head * strides[1] + rows_wide * strides[2] + cols * strides[3]
+        at = batch * strides[0] + head * strides[1] + row * strides[2] + col * strides[3]
         is_allowed = is_allowed & (tl.load(allowed + at, mask=is_allowed, other=0) != 0)
     scores = tl.where(is_allowed, 0.0, float("-inf")).to(WIDE)
     if bias is not None:
-        at = batch * strides[4] + head * strides[5] + rows_wide * strides[6] + cols * strides[7]
+        at = batch * strides[4] + head * strides[5] + row * strides[6] + col * strides[7]
         scores += tl.load(bias + at, mask=is_allowed, other=0.0).to(WIDE)
     if diagonals is not None:
         at = batch * strides[8] + head * strides[9] + (cols - rows + num_queries - 1)
@@ -274,6 +274,7 @@ def clear(target, count, own_at, own_len):
     for _ in range(0, count):
         tl.store(target + own_at, tl.zeros_like(own_at).to(tl.float32), mask=own_at < own_len)
         target += own_len
+    tl.debug_barrier()  # another thread may load the zeros
 
 
 @triton.jit

@@ -5,7 +5,11 @@ first step runs in the model's own state. A state moves to other buffers when it
 when half of their rows have ended. Captured steps have not run on a GPU yet.
 """
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache, lru_cache, partial
+from threading import Lock
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +27,8 @@ from regard.layers.read import Read
 from regard.models.cores.transformer import Transformer, TransformerState
 from regard.models.model import Model, ModelState
 
+_CAPTURE = Lock()
+
 
 class StepBuffers:
     """Buffers with this number of rows, keys and source items, and the step in them."""
@@ -35,7 +41,9 @@ class StepBuffers:
         self.tokens, self.parents = torch.zeros_like(self.all_rows), self.all_rows.clone()
         # Learned vectors are those of the model, not a copy.
         self._added = positions.matrix(sizes[1]).to(weight) if positions.adds else None
-        self._is_captured, self._graph, self._logits = weight.is_cuda, None, None
+        self._is_captured = weight.is_cuda
+        self._graph: Any = None
+        self._logits: Any = None
 
     def enter(self, tensors: list[Tensor], position: int) -> "BufferedState":
         """Copy the tensors of a state (`_stack`) into the buffers, and zeros behind them."""
@@ -59,7 +67,8 @@ class StepBuffers:
         if self._graph is None:
             graph, stream = torch.cuda.CUDAGraph(), _capture_stream(self.position.device)
             # Other threads may call CUDA meanwhile.
-            with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            capture = torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local")
+            with _capture_alone(), capture:
                 self._logits = self._step()
             self._graph = graph  # not one of a capture that failed, which takes no other
         self._graph.replay()
@@ -162,6 +171,20 @@ def steps_in_buffers(model: Model) -> bool:
         if isinstance(part, MultiHead):  # all layers share buffers
             heads.add((part.key_heads, part.key.weight.shape, part.value.weight.shape))
     return len(heads) == 1 and core.encodes and writer.positions is None and has_no_hooks(*parts)
+
+
+@contextmanager
+def _capture_alone() -> Iterator[None]:
+    """Wait for the captures of other threads, and collect no garbage: a graph in it may not be
+    destroyed meanwhile."""
+    with _CAPTURE:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if collects:
+                gc.enable()
 
 
 @cache

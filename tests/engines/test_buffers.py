@@ -1,5 +1,6 @@
 """Steps in fixed buffers: the numbers of the model's own steps, and their capture."""
 
+import gc
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -231,6 +232,7 @@ class FakeGraph(TorchDispatchMode):
 @contextmanager
 def capture(graph: FakeGraph, **_: Any) -> Any:
     assert not graph.calls  # a graph takes one capture
+    assert not gc.isenabled()
     with graph:
         yield
     graph.restore()
@@ -300,6 +302,7 @@ def test_a_capture_that_failed_is_repeated(monkeypatch: pytest.MonkeyPatch) -> N
         model, [[7, 5]], config=config, **SPECIAL
     )
     assert [made._graph.replays > 0 for made in CapturedBuffers.made] == [True]
+    assert gc.isenabled()
 
 
 def test_the_engine_steps_in_buffers_on_a_gpu_without_a_trace(

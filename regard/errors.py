@@ -28,6 +28,7 @@ def warn_caller(text: str) -> None:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return True for a failed allocation: MemoryError, and torch's errors on any device."""
-    texts = ("can't allocate memory", "out of memory", "Invalid buffer size", "bad_alloc")
+    texts = "can't allocate memory", "out of memory", "Invalid buffer size", "bad_alloc"
+    texts += ("STATUS_ALLOC_FAILED",)  # of cuBLAS and cuDNN
     is_torch = isinstance(error, RuntimeError) and any(text in str(error) for text in texts)
     return isinstance(error, MemoryError) or is_torch

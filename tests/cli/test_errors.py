@@ -40,6 +40,7 @@ def test_config_file_with_a_mistake_is_named(
     [
         (MemoryError(), "not enough memory: an allocation failed"),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "not enough"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED in cublasCreate"), "not enough"),
         (ValueError(), "ValueError"),
         (ValueError("a\nb\x1b[2J" + "c" * 5000), "a b\\x1b[2Jcccc"),
         (OSError(28, "No space left on device", "a/b"), "a/b: No space left on device"),

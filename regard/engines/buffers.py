@@ -125,12 +125,16 @@ class BufferedStepper:
     """Stepper whose steps run in buffers, for one search at a time, with or without beams."""
 
     def __init__(self, model: Any, *, has_beams: bool):
-        self._model, self._key = model, [0]
+        self._model, self._key = model, list[object]()
         self._buffers = lru_cache(8)(partial(StepBuffers, model, has_beams=has_beams))
 
     def start(self, source: Any) -> ModelState:
-        key = [torch.is_inference_mode_enabled(), *map(Tensor.data_ptr, self._model.parameters())]
-        if key != self._key:  # a graph holds the addresses of weights
+        key: list[object] = [torch.is_inference_mode_enabled()]
+        for tensors in (self._model.parameters(), self._model.buffers()):
+            key += map(Tensor.data_ptr, tensors)
+        for part in self._model.modules():
+            key += [x for x in vars(part).values() if isinstance(x, bool | int | float | str)]
+        if key != self._key:  # a graph holds the addresses of weights, and settings as numbers
             self._key = key
             self._buffers.cache_clear()
         return self._model.start(source)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from regard.attention.choices import Soft
 from regard.attention.masks import Padded, Unpadded, window
 from regard.data.tokenizer import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig
@@ -143,6 +144,18 @@ def test_changed_weights_are_used() -> None:
     kept = comparison.stepper._buffers
     assert kept.cache_info().currsize
     model.float()
+    comparison.stepper.start(Unpadded.of(torch.full((1, 3), 5)))
+    assert not kept.cache_info().currsize
+
+
+def test_changed_settings_are_used() -> None:
+    model = model_of()
+    comparison = Comparison(model, has_beams=False)
+    config = DecodeConfig(beam=1, max_length=9)
+    search(comparison, sentences([5, 5]), config=config, **SPECIAL)
+    kept = comparison.stepper._buffers
+    assert kept.cache_info().currsize
+    model.core.decoder[0].attention.read.choice = Soft(3.0)
     comparison.stepper.start(Unpadded.of(torch.full((1, 3), 5)))
     assert not kept.cache_info().currsize
 

@@ -8,7 +8,7 @@ which it compiles a step on a GPU.
 import statistics
 
 from benchmarks.gpu.measure import Setting, ratio, row, succeeds, verdict
-from benchmarks.gpu.training import installed
+from benchmarks.gpu.training import select_installed
 from benchmarks.peers.engines import Decode, decode_with_transformers, part_by_part
 from benchmarks.peers.material import test_sentences
 from benchmarks.peers.options import Report
@@ -25,7 +25,7 @@ SETTINGS = {(1, 1): 4.0, (1, 4): 4.0, (64, 1): 2.0, (64, 4): 2.0, (512, 1): 1.5}
 def contestants(size: str, setting: Setting) -> dict[str, Decode]:
     """Return the decoders, which have the same weights."""
     model = our_translator(SIZES[size])
-    theirs = as_marian(model, SIZES[size]) if installed(["Transformers, generate"]) else None
+    theirs = as_marian(model, SIZES[size]) if select_installed(["Transformers, generate"]) else None
     methods = {OURS: part_by_part(prepare("torch", model.to(setting.device)).search)}
     if theirs is not None:
         theirs.to(setting.device)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from benchmarks.gpu.measure import Setting, ratio, verdict
-from benchmarks.gpu.training import PRECISION, compare_steps, installed
+from benchmarks.gpu.training import PRECISION, compare_steps, select_installed
 from benchmarks.peers.gpt_own import Sizes
 from benchmarks.peers.rounds import OURS
 from benchmarks.peers.stepping import Step, our_step, their_step
@@ -50,7 +50,8 @@ def run(setting: Setting) -> None:
         ids = torch.randint(5, sizes.vocab, (rows, sizes.context + 1))
         batches.append(Batch(None, Padded(ids, lengths), tuple(range(rows))))
     makers = {
-        name: lambda n=name: contestant(n, sizes, setting.device) for name in installed(NAMES)
+        name: lambda n=name: contestant(n, sizes, setting.device)
+        for name in select_installed(NAMES)
     }
     times, peaks = compare_steps(makers, batches, 4 * rows * sizes.context, setting)
     print(verdict(f"regard beside {PLAIN}", ratio(times, PLAIN, OURS), "least", 1.0))

@@ -6,7 +6,7 @@ attention weights, which regard does not drop).
 import torch
 
 from benchmarks.gpu.measure import Setting, verdict
-from benchmarks.gpu.training import PRECISION, compare_steps, installed
+from benchmarks.gpu.training import PRECISION, compare_steps, select_installed
 from benchmarks.peers.material import VOCAB, translation_batches
 from benchmarks.peers.rounds import OURS
 from benchmarks.peers.stepping import Step, our_step, their_step
@@ -42,7 +42,9 @@ def run(setting: Setting) -> None:
     if setting.quick:
         size, count, tokens = "4+4 x 128", 1, 256
     batches = translation_batches(setting.data, count, batch_tokens=tokens)
-    makers = {name: lambda n=name: contestant(n, size, setting.device) for name in installed(NAMES)}
+    makers = {
+        name: lambda n=name: contestant(n, size, setting.device) for name in select_installed(NAMES)
+    }
     total = sum(count_target_tokens(batch) for batch in batches)
     times, _ = compare_steps(makers, batches, total, setting)
     best = min(time for name, time in times.items() if name != OURS)

@@ -17,7 +17,7 @@ LIBRARIES = {"Transformers": "transformers", "x-transformers": "x_transformers"}
 """Modules of the libraries that a name of a contestant begins with."""
 
 
-def installed(names: Iterable[str]) -> list[str]:
+def select_installed(names: Iterable[str]) -> list[str]:
     """Return the contestants whose library is installed, and report the others."""
     found = []
     for name in names:

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.attention.masks import Padded
-from regard.attention.masks.padding import copy_to
 from regard.data.tokenizer import BOS, EOS, PAD
 from regard.errors import UserError
+from regard.ops.copies import copy_to
 
 SourceT = TypeVar("SourceT")
 TargetT = TypeVar("TargetT")

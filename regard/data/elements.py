@@ -8,8 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.attention.masks.padding import copy_to
 from regard.data.batches import pad_arrays
+from regard.ops.copies import copy_to
 
 
 @dataclass(frozen=True)

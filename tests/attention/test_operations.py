@@ -50,7 +50,7 @@ def masks(device: str = "cpu") -> dict[str, Mask | None]:
     return {**parts, "window": window(3), "dense": dense(allowed)}
 
 
-def documented(name: str) -> list[str]:
+def counts_of_docs(name: str) -> list[str]:
     """Return the cells of the row of this name."""
     for line in DOCS.read_text().split("## Operations")[1].splitlines():
         head, *cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -78,12 +78,12 @@ def reads(kernel: str, *, device: str = "cpu", warm: bool = True) -> list[str]:
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_reads_dispatch_the_documented_operations(kernel: str) -> None:
-    assert reads(kernel) == documented(kernel)
+    assert reads(kernel) == counts_of_docs(kernel)
 
 
 def test_first_read_with_a_mask_builds_it_and_later_ones_do_not() -> None:
-    assert reads("sdpa", warm=False) == documented("sdpa, first read")
-    assert reads("sdpa", device="meta") == documented("sdpa, lengths on a GPU")
+    assert reads("sdpa", warm=False) == counts_of_docs("sdpa, first read")
+    assert reads("sdpa", device="meta") == counts_of_docs("sdpa, lengths on a GPU")
 
 
 def test_kept_masks_are_those_of_the_read() -> None:
@@ -127,8 +127,10 @@ def test_block_of_a_gpt_dispatches_about_as_many_operations_as_one_by_hand() -> 
     assert len(forward.computed) <= 1.15 * len(by_hand.computed)
     both = count(lambda: train(block, items, None))
     assert len(both.computed) <= 1.15 * len(count(lambda: train(own, items)).computed)
-    assert [str(len(forward.computed))] == documented("forward of a GPT's decoder block")
-    assert [str(len(both.computed))] == documented("forward and backward of a GPT's decoder block")
+    assert [str(len(forward.computed))] == counts_of_docs("forward of a GPT's decoder block")
+    assert [str(len(both.computed))] == counts_of_docs(
+        "forward and backward of a GPT's decoder block"
+    )
 
 
 def test_joined_layers_are_the_layers() -> None:
@@ -159,7 +161,7 @@ def test_training_step_of_a_core_dispatches_the_documented_operations(name: str)
         core.zero_grad()
         core(targets, core.start(source)).sum().backward()
 
-    assert [str(len(count(step).computed))] == documented(f"training step of {name}")
+    assert [str(len(count(step).computed))] == counts_of_docs(f"training step of {name}")
 
 
 @dataclass(frozen=True)
@@ -222,8 +224,8 @@ def test_decoding_step_dispatches_about_as_many_operations_as_one_by_hand() -> N
     assert len(found) <= 1.1 * len(theirs)
     without = [name for name in found if name != "index_select"]
     assert len(without) <= 1.1 * len([name for name in theirs if name != "index_select"])
-    assert [str(len(without))] == documented("decoding step of 6+6 layers")
-    assert [str(len(found))] == documented("decoding step of 6+6 layers, reordered")
+    assert [str(len(without))] == counts_of_docs("decoding step of 6+6 layers")
+    assert [str(len(found))] == counts_of_docs("decoding step of 6+6 layers, reordered")
 
 
 class Translator:
@@ -258,4 +260,4 @@ def test_step_of_a_search_dispatches_the_documented_operations(name: str) -> Non
         else:
             beam(stepper, source, beam=3, max_length=steps, **options)
 
-    assert [str(operations(5) - operations(4))] == documented(f"step of {name}, 1+1 layers")
+    assert [str(operations(5) - operations(4))] == counts_of_docs(f"step of {name}, 1+1 layers")

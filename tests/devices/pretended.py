@@ -222,10 +222,10 @@ def pretended_cuda() -> Iterator[Device]:
         return convert(self, self.dtype if dtype is None else dtype, copy=copy, **options)
 
     def make_from(make: Any) -> Any:
-        def made(data: Any, *, device: Any = None, **options: Any) -> Tensor:
+        def make_on_device(data: Any, *, device: Any = None, **options: Any) -> Tensor:
             return make(data, device=CPU, **options).to(device or torch.empty(0).device)
 
-        return made
+        return make_on_device
 
     find = dispatch.find
 

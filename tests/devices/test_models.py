@@ -56,10 +56,10 @@ AUTOENCODERS: dict[str, tuple[type, dict[str, Any], tuple[int, ...]]] = {
 }
 
 
-def moved(value: Any, device: torch.device) -> Any:
+def move_to(value: Any, device: torch.device) -> Any:
     """Return a tensor, batch, source or target on a device."""
     if isinstance(value, models.Example | cores.Pair):
-        return type(value)(moved(value.source, device), moved(value.target, device))
+        return type(value)(move_to(value.source, device), move_to(value.target, device))
     return value.to(device)
 
 
@@ -80,7 +80,7 @@ def compare(model: nn.Module, batch: Any, run: Any) -> None:
     own = copy.deepcopy(model)
     expected = train(model, batch), run(model, batch)
     with pretended_cuda() as device:
-        own, batch = own.to(CUDA), moved(batch, CUDA)
+        own, batch = own.to(CUDA), move_to(batch, CUDA)
         actual = train(own, batch), run(own, batch)
     assert not device.indices()
     for one, other in zip(itertools.chain(*actual), itertools.chain(*expected), strict=True):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.attention.masks.padding import copy_to, cpu_copy
+from regard.ops.copies import copy_to, cpu_copy
 from tests.devices.pretended import CUDA, MixedDevicesError, pretended_cuda
 
 MIXED: dict[str, Callable[[Tensor], object]] = {

@@ -22,7 +22,7 @@ from tests.recipes.tiny import quick_options
 DETECTORS = ("boxes", "points", "events")
 SETS = "models/writers/matching.py:class_wise_nms", "models/writers/sets.py:loss"
 READS_OF_A_STEP = dict.fromkeys(DETECTORS, SETS)
-"""Where the loss of a batch waits for the device; several losses are read together later."""
+"""Functions in which the loss of a batch is read from the device."""
 
 
 def training(recipe: str, run: Path, *, device: str = "cuda", steps: int = 1) -> list[str]:

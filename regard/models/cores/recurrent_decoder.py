@@ -95,7 +95,7 @@ class EncodedStates(Padded):
 
     finals: tuple[CellState, ...]
     mask: Mask | None = None
-    """That of the source."""
+    """Mask of the source."""
 
     def _replace(self, **fields: Any) -> Self:
         """Replace items; the final states and the mask are kept."""

@@ -28,7 +28,6 @@ from torch import Tensor, nn
 
 from regard.attention.axes import widen
 from regard.attention.masks import Padded, Placed
-from regard.attention.masks.padding import copy_to, cpu_copy
 from regard.compat.torch import run_pre_hooks
 from regard.layers.linear import Linear
 from regard.models.cores.core import Core
@@ -41,6 +40,7 @@ from regard.models.writers.matching import (
 from regard.models.writers.regions import RegionEmbedding, overlaps, refine_regions
 from regard.models.writers.writer import Writer, check_target
 from regard.ops.constants import constant, tensor_of
+from regard.ops.copies import copy_to, cpu_copy
 from regard.ops.token_loss import TokenLoss
 
 _COST_CLASS, _COST_DISTANCE, _COST_GIOU = 2.0, 5.0, 2.0

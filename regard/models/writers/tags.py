@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from regard.attention.axes import widen
 from regard.attention.masks import Padded
-from regard.attention.masks.padding import copy_to, cpu_copy
 from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
 from regard.models.cores.core import Core
 from regard.models.readers.reader import Shape
 from regard.models.writers.writer import Writer, check_target
+from regard.ops.copies import copy_to, cpu_copy
 from regard.ops.token_loss import TokenLoss
 
 NONE = -1

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from regard.attention.axes import widen
 from regard.attention.masks import Padded
-from regard.attention.masks.padding import copy_to, cpu_copy
 from regard.compat.torch import runs_original_forward
 from regard.layers.forms import NoFormError, TableForm, WriterForm, form_of
 from regard.layers.linear import Linear
@@ -26,6 +25,7 @@ from regard.models.cores.core import Core, CoreState
 from regard.models.readers.reader import Shape, check_padded
 from regard.models.readers.tokens import TokenReader, check_projection, table_form
 from regard.models.writers.writer import Writer
+from regard.ops.copies import copy_to, cpu_copy
 from regard.ops.linear import linear
 from regard.ops.token_loss import TokenLoss, token_loss
 

@@ -25,7 +25,6 @@ from torch.nn.utils.rnn import pad_sequence
 from regard.attention.axes import widen
 from regard.attention.kernels import reference
 from regard.attention.masks import Padded
-from regard.attention.masks.padding import copy_to
 from regard.attention.memory import Memory
 from regard.layers.linear import Linear
 from regard.layers.read import Read, Role
@@ -33,6 +32,7 @@ from regard.models.cores.core import Core
 from regard.models.readers.tokens import TokenReader
 from regard.models.writers.classes import ClassWriter
 from regard.models.writers.vector import Contributions
+from regard.ops.copies import copy_to
 
 
 class RatioTexts(NamedTuple):

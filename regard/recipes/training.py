@@ -229,11 +229,11 @@ def _fit(opened: RunFolder, world: World, notify: Callable[[str], None]) -> Resu
             raise
         by_count, steps = "train.batch_tokens" in recipe.entry.unused, list_checkpoints(folder)
         option = "--batch" if by_count else "--train.batch-tokens"
+        last = f"The last checkpoint is {steps[-1]}" if steps else "There is no checkpoint yet"
         raise UserError(
             f"not enough memory on {world.device}: {error or 'an allocation failed'}. A smaller "
             f"{option} in another run folder takes less, with a larger --train.accumulate in "
-            f"steps of the same size. "
-            f"{f'The last checkpoint is {steps[-1]}' if steps else 'There is no checkpoint yet'}"
+            f"steps of the same size. {last}"
         ) from error
 
 

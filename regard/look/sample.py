@@ -32,10 +32,7 @@ def format_score(score: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """Labels of the queries or the keys of a read.
-
-    Raises: ValueError if there are places, but not one per label.
-    """
+    """Labels of the queries or the keys of a read."""
 
     labels: tuple[str, ...]
     kind: str = "item"
@@ -46,12 +43,6 @@ class Axis:
     """Place of each entry; None for an entry without one. On an image: left, top, width, height as
     fractions of its sides. On a sound: start and stop in seconds. On a plane: the index of the
     track."""
-
-    def __post_init__(self) -> None:
-        if self.places and len(self.places) != len(self.labels):
-            raise ValueError(
-                f"places must be one per label ({len(self.labels)}), got {len(self.places)}"
-            )
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -3,12 +3,9 @@
 import json
 import math
 import os
-import socket
-import time
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Self
 
 from regard.compat.rich import BarColumn, Console, TextColumn
@@ -50,9 +47,12 @@ class Log:
             disable=not (is_shown and self._console.is_terminal),
         )
         self._task = self._bar.add_task("", total=1.0, numbers="")
-        # TensorBoard drops the points after the step that is resumed from.
-        has_board = is_enabled and tensorboard
-        self._board = TensorBoardWriter(folder / "tb", step=step + 1) if has_board else None
+        self._board: Any = None
+        if is_enabled and tensorboard:
+            from torch.utils.tensorboard import SummaryWriter  # takes 0.7 s # noqa: PLC0415
+
+            # TensorBoard drops the points after the step that is resumed from.
+            self._board = SummaryWriter(str(folder / "tb"), purge_step=step + 1)
         self._path = folder / "log.jsonl" if is_enabled else Path(os.devnull)
         self._file = self._path.open("a", encoding="utf-8")
         if os.fstat(self._file.fileno()).st_size > log_bytes:
@@ -90,6 +90,8 @@ class Log:
             for name, value in values.items():
                 if self._board and isinstance(value, int | float) and not isinstance(value, bool):
                     self._board.add_scalar(f"{kind}/{name}", value, progress.step)
+            if self._board:
+                self._board.flush()
         except OSError as failure:
             raise UserError(
                 f"{self._path}: cannot be written: {failure.strerror or failure}."
@@ -140,39 +142,3 @@ class Log:
     def show_status(self, text: str) -> None:
         """Show a text in place of the numbers on the progress bar, while no steps are made."""
         self._bar.update(self._task, numbers=text)
-
-
-class TensorBoardWriter:
-    """Scalar curves in a new event file of a folder. TensorBoard drops older points from `step` on.
-
-    torch's SummaryWriter writes in a background thread, where a full disk shows late and as a
-    traceback.
-    """
-
-    def __init__(self, folder: Path, *, step: int):
-        # Takes 0.7 s to import. protobuf creates the classes when the modules are loaded.
-        from tensorboard.compat.proto import event_pb2, summary_pb2  # noqa: PLC0415
-        from tensorboard.summary.writer.record_writer import RecordWriter  # noqa: PLC0415
-
-        self._protocol: Any = SimpleNamespace(**vars(event_pb2) | vars(summary_pb2))
-        folder.mkdir(parents=True, exist_ok=True)
-        stem = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
-        # A file of this name can exist if the clock was set back. Files are read in order of names.
-        paths = (folder / f"{stem}.{number}" for number in range(1 << 20))
-        self._file = next(path for path in paths if not path.exists()).open("xb")
-        self._records = RecordWriter(self._file)
-        self._add(file_version="brain.Event:2")
-        session = self._protocol.SessionLog
-        self._add(step=step, session_log=session(status=session.START))
-
-    def close(self) -> None:
-        self._file.close()
-
-    def add_scalar(self, name: str, value: float, step: int) -> None:
-        point = self._protocol.Summary.Value(tag=name, simple_value=value)
-        self._add(step=step, summary=self._protocol.Summary(value=[point]))
-
-    def _add(self, **fields: Any) -> None:
-        event = self._protocol.Event(wall_time=time.time(), **fields)
-        self._records.write(event.SerializeToString())
-        self._records.flush()

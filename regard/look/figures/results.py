@@ -9,6 +9,7 @@ from matplotlib.collections import PatchCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.transforms import Bbox
 from mpl_toolkits.axes_grid1 import make_axes_locatable
 from numpy.typing import NDArray
 
@@ -21,7 +22,6 @@ from regard.look.sample import Axis, DetectedBox, DetectedEvent, Image, Plane, f
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442", "#000000")
 """Palette for color-blind readers. (wong2011)"""
 _TAG_FONT = 6
-_Frame = tuple[float, float, float, float]
 
 
 def plot_boxes(figure: Figure, image: Image, *, title: str) -> None:
@@ -40,20 +40,21 @@ def plot_boxes(figure: Figure, image: Image, *, title: str) -> None:
     shown = pixels if pixels.ndim == 3 else np.repeat(pixels[..., None], 3, 2)
     axes.imshow(shown, interpolation="nearest" if width < 200 else None)
     axes.set_axis_off()
-    placed: list[_Frame] = []
+    placed: list[Bbox] = []
     point = width / (72 * 6.0)  # in pixels of the image
     for box in sorted(image.boxes, key=lambda box: -box.score):
         x, y, w, h = (np.array(box.place) * np.tile(sides, 2)).tolist()
         style = {"fill": False, "edgecolor": colors[box.label], "linewidth": 1.4}
         axes.add_patch(Rectangle((x - 0.5, y - 0.5), w, h, **style))
-        text = _tag(box)
-        tag = (width_em(text) * _TAG_FONT + 2) * point, 1.6 * _TAG_FONT * point
-        place = _free_place((x, y, w, h), tag, (width, height), placed)
-        if place is not None:
-            placed.append((*place, *tag))
-            left, bottom = place[0] + point, place[1] + tag[1] - point
+        text, high = _tag(box), 1.6 * _TAG_FONT * point
+        wide = (width_em(text) * _TAG_FONT + 2) * point
+        left, top = max(0.0, min(x, width - wide)), max(0.0, y - high)
+        tag = Bbox.from_bounds(left, top, wide, high)
+        if not tag.count_overlaps(placed):
+            placed.append(tag)
             style = {"fontsize": _TAG_FONT, "va": "bottom", "zorder": 3}
-            axes.text(left, bottom, text, **style, **_tag_style(colors[box.label]))
+            bottom = top + high - point
+            axes.text(left + point, bottom, text, **style, **_tag_style(colors[box.label]))
     figure.draw_without_rendering()  # lays the axes out
     inches = axes.get_window_extent().width / figure.dpi
     figure.set_dpi(min(width, 4096) / inches)
@@ -187,24 +188,3 @@ def _tag_style(color: str) -> dict[str, Any]:
     luminance = float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
     ink = "black" if (luminance + 0.05) ** 2 > 0.05 * 1.05 else "white"
     return {"color": ink, "bbox": {"facecolor": color, "edgecolor": "none", "pad": 0.8}}
-
-
-def _free_place(
-    frame: _Frame,
-    size: tuple[float, float],
-    sides: tuple[int, int],
-    placed: Sequence[_Frame],
-) -> tuple[float, float] | None:
-    """Return left and top of a label at a corner of a frame that overlaps no other, or None."""
-    x, y, wide, high = frame
-    width, height = size
-    for top in (y - height, y, y + high - height, y + high):
-        for side in (x, x + wide - width):
-            left = max(0.0, min(side, sides[0] - width))
-            is_free = all(
-                min(left + width, a + w) <= max(left, a) or min(top + height, b + h) <= max(top, b)
-                for a, b, w, h in placed
-            )
-            if is_free and top >= 0 and top + height <= sides[1]:
-                return left, top
-    return None

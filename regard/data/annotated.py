@@ -42,8 +42,6 @@ class AnnotatedDataset(Generic[ItemT]):
     load: Callable[[int], ItemT]
     """Function that returns the image, or the thinned points (points, 3 + features), of item i."""
     origin: str
-    skipped: Sequence[str] = ()
-    """Reason for each item or box that was skipped (on_bad = skip)."""
     notices: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -59,13 +57,14 @@ class AnnotatedDataset(Generic[ItemT]):
 
     def class_indices(self, labels: Labels, noun: str) -> list[NDArray[np.int64]]:
         """Return the indices of the labels of each item. Raises UserError for an unknown label."""
-        known = {name: number for number, name in enumerate(labels.names)}
+        rows, nouns = [], ("label", noun.removesuffix("s"))
         for item in self.items:
-            for label in item.labels:
-                if label not in known:
-                    problem = labels.describe_unknown(label, ("label", noun.removesuffix("s")))
-                    raise UserError(f"{item.where}: {problem}")
-        return [np.array([known[label] for label in item.labels], np.int64) for item in self.items]
+            try:
+                row = [labels.index(label, nouns) for label in item.labels]
+            except UserError as error:
+                raise UserError(f"{item.where}: {error}") from None
+            rows.append(np.array(row, np.int64))
+        return rows
 
 
 def read_annotated(

@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 from regard.data.config import OnBad
@@ -13,13 +14,18 @@ RowT = TypeVar("RowT")
 class BadRows:
     """Policy for the bad rows (lines, images ...) of a data set, and those that are left out."""
 
-    def __init__(self, on_bad: OnBad, noun: str = "rows", *, before: Iterable[str] = ()) -> None:
-        self.on_bad, self.noun, self.skipped = on_bad, noun, list(before)
+    def __init__(self, on_bad: OnBad, noun: str = "rows") -> None:
+        self.on_bad, self.noun, self.skipped = on_bad, noun, list[str]()
 
     def describe(self) -> str:
         """Return the number of rows that were left out and the first message; empty if none was."""
         count = len(self.skipped)
         return f"skipped {count:,} bad rows; first: {self.skipped[0]}" if count else ""
+
+    def notices(self, origin: str | Path) -> tuple[str, ...]:
+        """Return the line that tells how many were left out, and the first; empty if none was."""
+        note = f"{origin}: skipped {len(self.skipped):,} of the {self.noun}; first: "
+        return (note + self.skipped[0],) if self.skipped else ()
 
     def add(self, message: str) -> None:
         """Leave a row out. Raises UserError with the message if on_bad is error."""

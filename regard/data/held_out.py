@@ -72,7 +72,7 @@ def split_data(
         count, share, seed=seed, origin=origin, noun=noun, groups=groups, labels=labels
     )
     notice = describe_held_out(len(val), count, share, origin=origin, noun=noun)
-    return data.take(train), replace(data.take(val), skipped=(), notices=(notice,))
+    return data.take(train), replace(data.take(val), notices=(notice,))
 
 
 def last_part(count: int, share: float, *, origin: str, noun: str) -> int:

@@ -97,9 +97,6 @@ def read_table(
     if header == "yes" or (header == "auto" and (kind == "csv" or (is_named and not by_position))):
         header_row = [cell.strip() for cell in next((row for _, row in rows if row), [])]
         width = len(header_row)
-        if kind == "csv" and width == 1 and ";" in header_row[0]:
-            shown = excerpt(header_row[0])
-            raise UserError(f"{path}: cells must be separated by commas, not ';', got {shown}.")
         names = _find_columns(path, header_row, columns, by_position=by_position)
         indices = [header_row.index(name) for name in names]
         indices += [header_row.index(x) if x in header_row else _MISSING for x in optional]
@@ -356,10 +353,7 @@ def _read_json(path: Path, bad_rows: BadRows) -> Iterator[tuple[int, Any]]:
 
 def _parse(text: str, where: str) -> Any:
     try:
-        value = json.loads(text)
-        if "\\ud" in text or "\\uD" in text:  # half of a pair of surrogates is no Unicode
-            json.dumps(value, ensure_ascii=False).encode()
-        return value
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: not valid JSON: {error}") from None
 

@@ -20,9 +20,9 @@ _COLUMNS = ("frame", "id", "x", "y")
 
 def read_frames(
     path: str | Path, on_bad: OnBad = "error", content: bytes | None = None
-) -> tuple[Frames, list[str]]:
+) -> tuple[Frames, tuple[str, ...]]:
     """Return the positions of all agents in each frame of a file (or of its `content`), and the
-    reasons for skipped lines."""
+    notice about lines that were skipped."""
     frames: Frames = {}
     bad_rows = BadRows(on_bad, "lines")
     columns: Sequence[int] = ()
@@ -49,7 +49,7 @@ def read_frames(
             if agent in positions:
                 raise UserError(f"id {agent} is in frame {frame} twice")
             positions[agent] = (as_number(x), as_number(y))
-    return frames, bad_rows.skipped
+    return frames, bad_rows.notices(path)
 
 
 def format_number(value: float) -> str:

@@ -12,7 +12,7 @@ Source: windows as in gupta2018, section 4.1 (8 observed, 12 predicted, 0.4 s ap
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -39,8 +39,7 @@ class TrackWindows:
     offsets: NDArray[np.int64]
     """Window i has the agents offsets[i] to offsets[i + 1]."""
     origin: str
-    skipped: Sequence[str] = ()
-    notices: tuple[str, ...] = ()
+    notices: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -61,12 +60,12 @@ def extract_windows(frames: Frames, length: int, least: int) -> list[NDArray[np.
 def read_windows(paths: Sequence[str | Path], config: TracksConfig) -> TrackWindows:
     """Read the windows of several recordings. Raises UserError if there is none."""
     windows: list[NDArray[np.float64]] = []
-    skipped: list[str] = []
+    notices: list[str] = []
     for path in paths:
-        frames, bad_lines = read_frames(path, config.on_bad)
+        frames, notes = read_frames(path, config.on_bad)
         windows += extract_windows(frames, config.observed + config.predicted, config.min_agents)
-        skipped += bad_lines
-    return _concatenate(windows, ", ".join(map(str, paths)), config, skipped)
+        notices += notes
+    return _concatenate(windows, ", ".join(map(str, paths)), config, notices)
 
 
 def read_training_windows(config: TracksConfig) -> tuple[TrackWindows, TrackWindows]:
@@ -74,10 +73,10 @@ def read_training_windows(config: TracksConfig) -> tuple[TrackWindows, TrackWind
     window; a recording that is shorter than two windows is used for training."""
     train: list[NDArray[np.float64]] = []
     val: list[NDArray[np.float64]] = []
-    skipped: list[str] = []
+    notices: list[str] = []
     length, origin = config.observed + config.predicted, ", ".join(map(str, config.train))
     for path in config.train:
-        frames, bad_lines = read_frames(path, config.on_bad)
+        frames, notes = read_frames(path, config.on_bad)
         names = sorted(frames)
         cut = last_part(len(names), config.val_share, origin=str(path), noun="frames")
         cut = min(cut, len(names) - length)
@@ -85,14 +84,14 @@ def read_training_windows(config: TracksConfig) -> tuple[TrackWindows, TrackWind
         for part, windows in ((names[:cut], train), (names[cut:], val)):
             own = {name: frames[name] for name in part}
             windows.extend(extract_windows(own, length, config.min_agents))
-        skipped += bad_lines
+        notices += notes
     if train and not val:
         window = f"a window of {length} frames with {config.min_agents} agents"
         raise UserError(f"{origin}: too short to hold out {window}: use --data.val.")
     count = len(train) + len(val)
     notice = describe_held_out(len(val), count, config.val_share, origin=origin, noun="windows")
-    held_out = replace(_concatenate(val, origin, config), notices=(notice,))
-    return _concatenate(train, origin, config, skipped), held_out
+    held_out = _concatenate(val, origin, config, (notice,))
+    return _concatenate(train, origin, config, notices), held_out
 
 
 def make_tracks(split: str, seed: int, config: TracksConfig) -> TrackWindows:
@@ -241,11 +240,11 @@ def _concatenate(
     windows: Sequence[NDArray[np.float64]],
     origin: str,
     config: TracksConfig,
-    skipped: Sequence[str] = (),
+    notices: Sequence[str] = (),
 ) -> TrackWindows:
     if not windows:
         window = f"{config.observed + config.predicted} consecutive frames"
         agents = f"at least {config.min_agents} agents (--data.min-agents)"
         raise UserError(f"{origin}: there is no window of {window} with {agents}.")
     offsets = np.cumsum([0, *(len(window) for window in windows)])
-    return TrackWindows(np.concatenate(windows), offsets, origin, skipped)
+    return TrackWindows(np.concatenate(windows), offsets, origin, notices)

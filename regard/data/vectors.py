@@ -42,7 +42,6 @@ class VectorDataset:
     values: NDArray[np.float32]
     origin: str
     names: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -89,7 +88,7 @@ def read_vectors(
         rows = np.asarray(table, np.float32)
     if not len(rows):
         raise UserError(f"{path}: has no usable rows, expected at least one vector of numbers.")
-    return VectorDataset(rows, str(path), found, tuple(bad_rows.skipped))
+    return VectorDataset(rows, str(path), found, bad_rows.notices(path))
 
 
 def parse_vector(given: str | Iterable[Any], size: int | None) -> list[float]:

@@ -98,7 +98,7 @@ def test_box_is_clipped_in_training_and_must_have_an_area(folder):
         with pytest.raises(UserError, match=r"line 5: box .* has no area inside .* 40 x 30 .*skip"):
             read(folder, "x.csv", content)
         data = read(folder, "x.csv", content, on_bad="skip")
-        assert (len(data.items[0].boxes), len(data.skipped)) == (2, 1)
+        assert (len(data.items[0].boxes), len(data.notices)) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_bad_annotations_of_coco_are_an_error_or_skipped(folder):
         with pytest.raises(UserError, match=r"c.json, annotation 2: .*--data.on-bad skip"):
             read(folder, "c.json", content)
         data = read(folder, "c.json", content, on_bad="skip")
-        assert (data.items[0].labels, len(data.skipped)) == (("cat",), 1)
+        assert (data.items[0].labels, len(data.notices)) == (("cat",), 1)
 
 
 @pytest.mark.parametrize(("items", "field"), [("images", "file_name"), ("categories", "name")])

@@ -85,7 +85,7 @@ def test_bad_lines_and_images_are_skipped_and_counted(folder):
     (folder / "a.tsv").write_text("a.png\ta cat\nb.png\ngone.png\tx\na.png\tone cat\n")
     data = read_captions(folder / "a.tsv", folder / "images", replace(CONFIG, on_bad="skip"))
     assert [data.captions(i) for i in data.epoch(0)] == [["a cat", "one cat"]]
-    assert len(data.skipped) == 2
+    assert len(data.notices) == 2
     (folder / "a.json").write_text(coco(annotations=[{"id": 1, "image_id": 1, "caption": "x"}]))
     data = read_captions(folder / "a.json", folder / "images", replace(CONFIG, on_bad="skip"))
     assert len(data) == 1
@@ -103,7 +103,7 @@ def test_long_captions_are_bad_lines(folder):
         data.limit_length(count_words, 3, "error")
     kept = data.limit_length(count_words, 2, "skip")
     assert [kept.captions(i) for i in range(2)] == list(CAPTIONS.values())
-    assert len(kept.skipped) == 1
+    assert len(kept.notices) == 1
     with pytest.raises(UserError, match=r"no caption has at most --data.max-length 1"):
         data.limit_length(count_words, 1, "skip")
 

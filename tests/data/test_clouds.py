@@ -160,7 +160,7 @@ def test_bad_rows_are_named_or_left_out(row, tmp_path):
     with pytest.raises(UserError, match=BAD_ROWS[row]):
         read_clouds(path, PointsConfig())
     data = read_clouds(path, PointsConfig(on_bad="skip"))
-    assert len(data.skipped) == 1
+    assert len(data.notices) == 1
     assert data.items[-1].file == "b.npz"
     assert sum(len(item.labels) for item in data.items) == 1
 
@@ -260,11 +260,11 @@ def test_rooms_are_a_function_of_seed_and_number():
 
 
 def test_holding_out_keeps_clouds_and_boxes_together():
-    data = replace(dataset(5), skipped=("one",))
+    data = replace(dataset(5), notices=("one",))
     train, validation = split_data(data, 0.4, "clouds", seed=3)
     names = [[item.file for item in part.items] for part in (train, validation)]
     assert (sorted(names[0] + names[1]), len(names[1])) == (["0", "1", "2", "3", "4"], 2)
-    assert train.skipped == ("one",)
-    assert not validation.skipped
+    assert train.notices == ("one",)
+    assert "are held out" in validation.notices[0]
     assert np.array_equal(train.load(2), data.load(int(names[0][2])))
     assert np.array_equal(validation.load(1), data.load(int(names[1][1])))

@@ -63,17 +63,6 @@ def test_spec_has_name_config_and_split(package, spec, split, call):
     assert (package.calls, pairs.where(1)) == ([call], f"{spec}, line 2")
 
 
-def test_local_file_is_the_train_split_by_default(package, tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("unused by the mock")
-    read_pairs(f"hf:csv:{path}", split="val")
-    read_pairs(f"hf:csv:{path}#test", split="val")
-    assert package.calls == [
-        (("csv",), {"data_files": str(path), "split": "train"}),
-        (("csv",), {"data_files": str(path), "split": "test"}),
-    ]
-
-
 def test_folder_is_read_with_its_split(package, tmp_path):
     (tmp_path / "dataset_dict.json").touch()
     package.table = {"train": Table(ROWS), "validation": Table(ROWS[1:])}
@@ -99,7 +88,7 @@ def test_bad_rows_are_named_or_left_out(package):
     package.table = Table([*ROWS, {"source": None, "target": "drei", "id": 3}])
     with pytest.raises(UserError, match="hf:x, line 3: the source is empty"):
         read_pairs("hf:x")
-    assert len(read_pairs("hf:x", on_bad="skip").skipped) == 1
+    assert "skipped 1 of the pairs" in read_pairs("hf:x", on_bad="skip").notices[0]
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_bad_images_are_an_error_or_skipped(folder):
         read_images(folder, ImagesConfig())
     images = read_images(folder, ImagesConfig(on_bad="skip"))
     assert len(images) == 6
-    assert len(images.skipped) == 1
+    assert len(images.notices) == 1
     (folder / "cat" / "9.png").unlink()
     Image.fromarray(np.zeros((3, 3), np.uint8)).save(folder / "dog" / "small.png")
     with pytest.raises(UserError, match=r"small.png: has 3 x 3 pixels, expected 5 x 6"):
@@ -124,7 +124,7 @@ def test_list_names_line_and_image(folder):
     with pytest.raises(UserError, match=r"list.csv, line 3.*: .*dog/9.png: no such file"):
         read_images(folder / "list.csv", ImagesConfig())
     images = read_images(folder / "list.csv", ImagesConfig(on_bad="skip"))
-    assert (images.labels, len(images.skipped)) == (("a",), 1)
+    assert (images.labels, len(images.notices)) == (("a",), 1)
 
 
 def test_missing_and_empty_folders_are_refused(tmp_path):

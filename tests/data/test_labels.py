@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.data.bad_rows import BadRows
 from regard.data.batches import Ragged
-from regard.data.config import LabeledConfig, OnBad
+from regard.data.config import LabeledConfig
 from regard.data.embedded.reviews import make_reviews
 from regard.data.text.labels import LabeledBatches, Labels, read_labeled
-from regard.data.text.pairs import Pairs
 from regard.data.tokenizer import UNK
 from regard.errors import UserError
 
@@ -78,21 +76,12 @@ def test_damaged_labels_are_refused(tmp_path, content):
         Labels.load(tmp_path / "labels.json")
 
 
-def test_unknown_label_is_an_error_with_its_line_or_skipped():
-    pairs = Pairs(["one", "two"], ["a", "c"], [1, 2], "t.tsv")
-
-    def encode(names: str, on_bad: OnBad) -> tuple[list[int], list[int]]:
-        location = {"where": pairs.where, "origin": pairs.origin}
-        return Labels(tuple(names)).encode(
-            pairs.targets, BadRows(on_bad), **location, nouns=("label", "text")
-        )
-
-    message = r"t.tsv, line 2: label 'c' does not occur in the training texts \(a, b\)"
+def test_unknown_label_is_an_error():
+    labels = Labels(("a", "b"))
+    assert labels.index("b", ("label", "text")) == 1
+    message = r"label 'c' does not occur in the training texts \(a, b\)"
     with pytest.raises(UserError, match=message):
-        encode("ab", "error")
-    assert encode("ab", "skip") == ([0], [0])
-    with pytest.raises(UserError, match="no text has a label of training"):
-        encode("xy", "skip")
+        labels.index("c", ("label", "text"))
 
 
 def test_batches_hold_every_row_once_with_its_label_and_repeat():

@@ -42,7 +42,7 @@ def test_pairs_are_read_from_every_format(tmp_path_factory, pairs):
     for result in results:
         assert list(result) == pairs
         assert result.lines == list(range(1, len(pairs) + 1))
-        assert not result.skipped
+        assert not result.notices
 
 
 def test_outer_white_space_and_blank_lines_are_dropped(tmp_path):
@@ -89,8 +89,8 @@ def test_bad_row_is_named_or_left_out(tmp_path, name, row, message):
         read_pairs(path)
     pairs = read_pairs(path, on_bad="skip")
     assert pairs.lines == ([2, 4] if name == "a.csv" else [1, 2, 4])
-    assert len(pairs.skipped) == 1
-    assert message in pairs.skipped[0]
+    assert len(pairs.notices) == 1
+    assert message in pairs.notices[0]
 
 
 def test_parallel_files_have_equally_many_lines(tmp_path):
@@ -123,7 +123,8 @@ def test_limit_length_counts_or_names_long_pairs(tmp_path):
     pairs = read_pairs(write_file(tmp_path, "a.tsv", "bad\n" + "a\tb\n" * 3), on_bad="skip")
     lengths = [(3, 5), (3, 6), (7, 2)]
     keep, skipped = limit_length(pairs, lengths, max_length=5, on_bad="skip")
-    assert (keep, len(skipped), len(pairs.skipped)) == ([0], 3, 1)
+    assert (keep, len(pairs.notices)) == ([0], 1)
+    assert "skipped 2 of the pairs" in skipped[0]
     message = r"line 3: 3 source and 6 target tokens, more than --data.max-length 5"
     with pytest.raises(UserError, match=message):
         limit_length(pairs, lengths, max_length=5, on_bad="error")
@@ -148,7 +149,7 @@ def test_read_split_reads_what_the_config_names(tmp_path):
     config = PairsConfig(source_column="en", target_column="de", on_bad="skip", **files)
     pairs = read_split(config, "train")
     assert (list(pairs), pairs.where(0)) == ([("y", "x")], f"{train}, line 2")
-    assert len(pairs.skipped) == 1
+    assert len(pairs.notices) == 1
     assert list(read_split(config, "val")) == [("1", "2")]
 
 

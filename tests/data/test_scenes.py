@@ -145,8 +145,8 @@ def test_bad_captions_are_reported_with_their_line(tmp_path):
     config = ScenesConfig(train=str(file), on_bad="skip", val_share=0.5)
     train, val, _ = load_training_canvases(config, seed=1)
     assert len(train.epoch(0)) + len(val.epoch(0)) == 2
-    assert len(train.skipped) == 1
-    assert "line 2: " in train.skipped[0]
+    assert len(train.notices) == 1
+    assert "line 2: " in train.notices[0]
 
 
 def test_test_data_must_match_the_training_data(tmp_path):
@@ -162,7 +162,7 @@ def test_test_data_must_match_the_training_data(tmp_path):
     lenient = ScenesConfig(train="x", on_bad="skip")
     scenes = load_test_canvases(tmp_path, lenient, seed=1, labels=labels, shape=(1, 4, 12))
     assert {scenes.text(i) for i in range(20)} == {"an eel", "two eels"}
-    (skipped,) = scenes.skipped
+    (skipped,) = scenes.notices
     assert "class 'cat' does not occur" in skipped
     with pytest.raises(UserError, match="6 x 4 pixels, expected 3 x 4"):
         load_test_canvases(tmp_path, config, seed=1, labels=labels, shape=(1, 4, 6))

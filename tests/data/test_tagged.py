@@ -91,7 +91,7 @@ def test_bad_rows_are_named_or_left_out(tmp_path, name, content, message):
     with pytest.raises(UserError, match=rf"{name}, {message}"):
         read(tmp_path, content, name)
     sentences, data = read(tmp_path, content, name, on_bad="skip")
-    assert (sentences, len(data.skipped)) == (((("x",), ("O",)),), 1)
+    assert (sentences, len(data.notices)) == (((("x",), ("O",)),), 1)
 
 
 def test_line_ends_in_cells_of_a_csv_split_no_sentence(tmp_path):

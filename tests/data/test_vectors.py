@@ -25,7 +25,7 @@ def test_every_format_gives_the_same_vectors(tmp_path):
         assert vectors.values.dtype == np.float32
         assert np.array_equal(vectors.values, ROWS.astype(np.float32)), name
         assert len(vectors) == 2
-        assert vectors.skipped == ()
+        assert vectors.notices == ()
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_bad_rows_are_left_out_on_request(tmp_path):
     for name, where in (("a.csv", "line 3"), ("a.npy", "row 2")):
         vectors = read_vectors(tmp_path / name, VectorsConfig(on_bad="skip"))
         assert vectors.values.tolist() == [[1.0, 2.0], [4.0, 5.0]]
-        assert len(vectors.skipped) == 1
-        assert where in vectors.skipped[0]
+        assert len(vectors.notices) == 1
+        assert where in vectors.notices[0]
     with pytest.raises(UserError, match="row 2: expected finite numbers"):
         read_vectors(tmp_path / "a.npy", VectorsConfig())
 

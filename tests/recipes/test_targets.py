@@ -61,7 +61,7 @@ def test_labels_are_listed_in_json_or_between_separators():
     ("text", "message"),
     [
         ("a,q", "line 2: label 'q' does not occur in the training texts \\(a, b\\)"),
-        ('["a"', "line 2: Expecting ',' delimiter"),
+        ('["a"', "line 2: expected a list of strings or numbers"),
         ('[["a"]]', "line 2: expected a list of strings or numbers"),
     ],
 )
@@ -256,7 +256,7 @@ def test_numbers_of_images_are_learned_in_their_own_units(number_folder, capsys)
         ("pictures/test0.png", "line 3: expected 2 cells"),
         ("pictures/none.png,1", "line 3.*none.png"),
         ("pictures/test0.png,1", "line 3.*expected 2 numbers.*got '1'"),
-        ('pictures/test0.png,"nan,1"', "line 3: expected a number, got 'nan'[.]?$"),
+        ('pictures/test0.png,"nan,1"', "line 3: expected a number, got 'nan'"),
     ],
 )
 def test_bad_lines_of_a_list_are_named_or_left_out(number_folder, line, message):

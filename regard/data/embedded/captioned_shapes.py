@@ -11,7 +11,6 @@ two differ at least twice as much in one direction as in the other, and those of
 so that no sentence is ambiguous.
 """
 
-from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -42,7 +41,6 @@ _Shape = tuple[str, tuple[int, int, int]]
 class CaptionedShapes:
     """Scenes of one to three shapes: a pure function of (split, seed, index)."""
 
-    skipped: Sequence[str] = ()
     notices: tuple[str, ...] = ()
 
     def __init__(self, split: str, seed: int, config: CaptionsConfig):

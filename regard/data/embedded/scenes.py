@@ -82,7 +82,6 @@ class SceneDataset:
 
     def __post_init__(self) -> None:
         self.origin, self.notices = self.images.origin, self.images.notices
-        self.skipped = self.images.skipped
         self._of_class = []
         for number in range(len(self.names)):
             self._of_class.append(np.flatnonzero(np.asarray(self.numbers) == number))
@@ -210,11 +209,16 @@ def make_scenes(
     images: ImageDataset, labels: Labels, config: ScenesConfig, *, seed: int, split: Split
 ) -> SceneDataset:
     """Compose scenes of images, whose classes must be in `labels`."""
-    bad_rows, nouns = BadRows(config.on_bad, "images", before=images.skipped), ("class", "image")
-    keep, numbers = labels.encode(
-        images.labels, bad_rows, where=images.where, origin=images.origin, nouns=nouns
-    )
-    images = replace(images.take(keep), skipped=bad_rows.skipped)
+    bad_rows = BadRows(config.on_bad, "images")
+    keep, numbers = [], []
+    for i, label in enumerate(images.labels):
+        with bad_rows.catch(images.where(i)):
+            numbers.append(labels.index(label, ("class", "image")))
+            keep.append(i)
+    if not keep:
+        raise UserError(f"{images.origin}: no image has a class of training.")
+    notices = (*images.notices, *bad_rows.notices(images.origin))
+    images = replace(images.take(keep), notices=notices)
     names = class_names(labels, config)
     return SceneDataset(images, numbers, names, config, seed=seed, split=split)
 
@@ -240,11 +244,12 @@ def read_captions(
     if path is None or not is_table(path):
         raise UserError(f"{path}: expected a table of images with texts, as in training.")
     pairs = read_pairs(path, header=config.header, on_bad=config.on_bad, names=("image", "text"))
-    bad_rows = BadRows(config.on_bad, "images", before=pairs.skipped)
+    bad_rows = BadRows(config.on_bad, "images")
     rows: list[Row] = []
     for index, (name, text) in enumerate(pairs):
         rows.append((Path(path).parent / name, text, pairs.where(index)))
-    return CaptionDataset.from_rows(rows, Path(path), config, bad_rows, shape)
+    images = CaptionDataset.from_rows(rows, Path(path), config, bad_rows, shape)
+    return replace(images, notices=(*pairs.notices, *images.notices))
 
 
 def _relation(first: int, second: int, columns: int) -> str | None:

@@ -3,7 +3,8 @@
     phrase      a NAME, an NAME, or NUMBER and the plural of NAME
     sentence    phrases joined by commas and "and"; or "a NAME left of a NAME"
 
-The plural is that of the last word, on both sides of a slash: T-shirt/top, T-shirts/tops.
+The plural is that of the last word, on both sides of a slash: T-shirt/top, T-shirts/tops. It is
+regular: -s, -es or -ies.
 """
 
 import re
@@ -11,26 +12,13 @@ from collections.abc import Sequence
 
 _NUMBER_WORDS = "no one two three four five six seven eight nine ten eleven twelve"
 _NUMBERS = _NUMBER_WORDS.split()
-_CONSONANT_SOUND = re.compile(r"(one|once|uni([^mn]|$)|use|usu|ut[ei]|eu|ewe|u-|u$)", re.IGNORECASE)
-_VOWEL_SOUND = re.compile(
-    r"([aeiou]|hour|honest|heir|8|11$|18$|11[^0-9]|18[^0-9]|x-|[fhlmnrsx](-|$))", re.IGNORECASE
-)
-_IRREGULAR_PLURALS = (
-    "man:men woman:women child:children person:people mouse:mice goose:geese foot:feet "
-    "tooth:teeth ox:oxen sheep:sheep fish:fish deer:deer aircraft:aircraft knife:knives "
-    "wife:wives life:lives leaf:leaves loaf:loaves half:halves calf:calves shelf:shelves "
-    "wolf:wolves scarf:scarves thief:thieves potato:potatoes tomato:tomatoes hero:heroes "
-    "echo:echoes buffalo:buffaloes trousers:trousers jeans:jeans shorts:shorts "
-    "glasses:glasses scissors:scissors "
-)
-_IRREGULAR = dict(re.findall(r"(\w+):(\w+)", _IRREGULAR_PLURALS))
 
 
 def article(name: str) -> str:
-    """Return the article, a or an, by the initial sound of the name, guessed from its letters."""
-    if _CONSONANT_SOUND.match(name):
+    """Return the article of a name: an before a vowel, 8, 11 and 18; a one."""
+    if name.startswith("one"):
         return "a"
-    return "an" if _VOWEL_SOUND.match(name) else "a"
+    return "an" if re.match(r"[aeiou]|8|1[18]$", name, re.IGNORECASE) else "a"
 
 
 def plural(name: str) -> str:
@@ -61,9 +49,6 @@ def describe_relation(first: str, relation: str, second: str) -> str:
 
 
 def _plural_word(word: str) -> str:
-    known = _IRREGULAR.get(word.lower())
-    if known is not None:
-        return word[0] + known[1:] if known[:1] == word[:1].lower() else known
     if re.search(r"(s|x|z|ch|sh)$", word, re.IGNORECASE):
         return word + "es"
     if re.search(r"[^aeiou\W\d_]y$", word, re.IGNORECASE):

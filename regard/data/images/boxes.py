@@ -43,7 +43,7 @@ def read_boxes(
         path, by_file, lambda file: read_image(file).size, _parse, sides=4, bad_rows=bad_rows
     )
     return AnnotatedDataset(
-        tuple(items), lambda i: read_image(items[i].file), str(path), bad_rows.skipped
+        tuple(items), lambda i: read_image(items[i].file), str(path), bad_rows.notices(path)
     )
 
 

@@ -45,7 +45,6 @@ class CaptionedImages:
     load: Callable[[str], tuple[NDArray[np.uint8], Frame]]
     """Function that returns the resized image of a file."""
     origin: str
-    skipped: Sequence[str] = ()
     notices: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -71,7 +70,7 @@ class CaptionedImages:
         self, length: Callable[[str], int], most: int, on_bad: OnBad
     ) -> "CaptionedImages":
         """Return the images with their captions of at most `most` tokens, counted by `length`."""
-        bad_rows, items = BadRows(on_bad, "captions", before=self.skipped), []
+        bad_rows, items = BadRows(on_bad, "captions"), []
         for item in self.items:
             kept = []
             for where, text in item.captions:
@@ -85,7 +84,8 @@ class CaptionedImages:
                 items.append(item._replace(captions=kept))
         if not items:
             raise UserError(f"{self.origin}: no caption has at most --data.max-length {most}")
-        return replace(self, items=tuple(items), skipped=bad_rows.skipped)
+        notices = (*self.notices, *bad_rows.notices(self.origin))
+        return replace(self, items=tuple(items), notices=notices)
 
 
 DescribedImages = CaptionedImages | CaptionedShapes
@@ -133,12 +133,13 @@ def read_captions(
     bad_rows = BadRows(config.on_bad, "images and captions")
     read_image = open_images(path.parent if images is None else Path(images))
     captions: dict[str, list[tuple[str, str]]] = {}
+    notices: tuple[str, ...] = ()
     if plain_name(path).endswith(".json"):
         captions = read_coco_captions(path)
     else:
         names = ("image", "caption")
         pairs = read_pairs(path, header=config.header, on_bad=config.on_bad, names=names)
-        bad_rows.skipped.extend(pairs.skipped)
+        notices = pairs.notices
         for index, (file, text) in enumerate(pairs):
             captions.setdefault(file, []).append((pairs.where(index), text))
     items: list[CaptionedFile] = []
@@ -152,4 +153,4 @@ def read_captions(
     if not items:
         raise UserError(f"{path}: contains no usable image. {bad_rows.describe()}")
     load = cache_resized(read_image, config.width, config.height)
-    return CaptionedImages(tuple(items), load, str(path), bad_rows.skipped)
+    return CaptionedImages(tuple(items), load, str(path), (*notices, *bad_rows.notices(path)))

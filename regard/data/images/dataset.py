@@ -46,7 +46,6 @@ class ImageDataset:
     origin: str
     locations: tuple[str, ...]
     """Location of each image: a file, or an index in a file."""
-    skipped: Sequence[str] = ()
     notices: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -97,7 +96,8 @@ class ImageDataset:
         if not arrays:
             raise UserError(f"{path}: contains no readable image. {bad_rows.describe()}")
         pixels = np.stack(arrays)
-        return cls(pixels, tuple(labels), str(path), tuple(locations), bad_rows.skipped)
+        notices = bad_rows.notices(path)
+        return cls(pixels, tuple(labels), str(path), tuple(locations), notices)
 
     def take(self, index: Sequence[int]) -> Self:
         labels = tuple(self.labels[i] for i in index)
@@ -139,7 +139,7 @@ def read_images(
     images = ImageDataset.from_rows(
         rows, path, config, bad_rows, shape, resizes=resizes, normalize=normalize
     )
-    return replace(images, notices=notices)
+    return replace(images, notices=(*notices, *images.notices))
 
 
 def to_image_array(

@@ -70,13 +70,8 @@ def decode_image(content: bytes, name: str) -> Image.Image:
 def prepare_image(image: Image.Image, name: str) -> Image.Image:
     """Convert an image to upright orientation, 8 bits a channel and no transparency. Raises
     UserError with this name if its pixels have no defined scale."""
-    form = next((tile[3] for tile in getattr(image, "tile", ())), "")  # of pixels in the file
     image = ImageOps.exif_transpose(image)
     transparent = image.info.get("transparency")
-    if transparent is not None and form in ("L;2", "L;4", "RGB;16B"):  # Pillow scales pixels only
-        factor = {"L;2": 85, "L;4": 17}.get(form)
-        color = transparent * factor if factor else tuple(value >> 8 for value in transparent)
-        image.info["transparency"] = color
     if image.mode.startswith("I;16"):  # Pillow would clip at 255
         wide = np.asarray(image).astype(np.uint32)
         narrow = np.where(wide == transparent, 255, (wide + 128) // 257)

@@ -103,7 +103,8 @@ def read_clouds(path: str | Path, config: PointsConfig) -> AnnotatedDataset[NDAr
         return thin_cloud(parse_cloud(content, name, config.features), config.points)
 
     items, clouds = read_annotated(path, by_file, load, _parse, sides=6, bad_rows=bad_rows)
-    return AnnotatedDataset(tuple(items), clouds.__getitem__, str(path), bad_rows.skipped)
+    notices = bad_rows.notices(path)
+    return AnnotatedDataset(tuple(items), clouds.__getitem__, str(path), notices)
 
 
 def _parse(row: Mapping[str, Any], _points: object) -> list[float]:

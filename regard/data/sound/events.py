@@ -80,7 +80,6 @@ class SoundDataset:
     """Samples of all files, one after the other."""
     origin: str
     config: EventsConfig
-    skipped: Sequence[str] = ()
     notices: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -145,7 +144,7 @@ class SoundDataset:
             problem = f"label {missing[0]!r} occurs only in the part held out for validation"
             raise UserError(f"{self.origin}: {problem}: use --data.val.")
         notice = describe_held_out(count - cut, count, share, origin=self.origin, noun="samples")
-        return train, replace(val, skipped=(), notices=(notice,))
+        return train, replace(val, notices=(notice,))
 
 
 @dataclass(frozen=True)
@@ -157,7 +156,6 @@ class SoundScenes:
     """Function that returns the samples and the events of scene i."""
     labels: tuple[str, ...]
     origin: str
-    skipped: Sequence[str] = ()
     notices: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -242,12 +240,12 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
         sounds.append(LabeledSound(file, first, count, events))
     if not sounds:
         raise UserError(f"{path}: names no usable sound. {bad_rows.describe()}")
-    notices, seconds = (), config.seconds
+    notices, seconds = bad_rows.notices(path), config.seconds
     long = sum(event.duration > seconds for sound in sounds for event in sound.events)
     if long:
         parts = f"longer than --data.seconds {seconds:g}: their parts are detected and joined"
-        notices = (f"{path}: {long:,} events are {parts}",)
-    return SoundDataset(tuple(sounds), store.array(), str(path), config, bad_rows.skipped, notices)
+        notices = (*notices, f"{path}: {long:,} events are {parts}")
+    return SoundDataset(tuple(sounds), store.array(), str(path), config, notices)
 
 
 def list_sounds(path: Path, config: EventsConfig) -> list[str]:
@@ -270,17 +268,12 @@ def segment_starts(samples: int, length: int) -> list[int]:
 
 @dataclass(eq=False)
 class EventBatches(BatchesByCount):
-    """Batches of segments. Raises UserError naming a label that is not in `labels`."""
+    """Batches of segments."""
 
     data: Sounds
     labels: Labels
     config: EventsConfig
     augment: bool = field(default=False, kw_only=True)
-
-    def __post_init__(self) -> None:
-        unknown = sorted(set(self.data.labels) - set(self.labels.names))
-        if unknown:
-            raise UserError(f"{self.data.origin}: label {unknown[0]!r} is not in the training data")
 
     def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
         return np.arange(len(self.data.segments))

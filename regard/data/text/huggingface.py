@@ -1,7 +1,6 @@
-"""Hugging Face data sets: from the Hub, from a local file, or from a folder written by `datasets`.
+"""Hugging Face data sets: from the Hub, or from a folder written by `datasets`.
 
     hf:NAME[:CONFIG][#SPLIT]        hf:bentrevett/multi30k#validation      hf:wmt16:de-en
-    hf:KIND:FILE[#SPLIT]            KIND is csv, json, parquet, text or arrow
     FOLDER                          written by save_to_disk
 
 The package `datasets` is optional and imported only when such a data set is read. No code from the
@@ -17,7 +16,6 @@ from regard.data.tables import Table, select_fields
 from regard.errors import UserError
 
 PREFIX = "hf:"
-_FILE_KINDS = ("csv", "json", "parquet", "text", "arrow")
 
 
 def is_data_set(path: str | Path) -> bool:
@@ -58,10 +56,6 @@ def _load(spec: str, name: str, split: str) -> Any:
             table = datasets.load_from_disk(name)
             return table[split] if isinstance(table, dict) else table
         head, _, rest = name.partition(":")
-        if head not in _FILE_KINDS:
-            return datasets.load_dataset(head, rest or None, split=split)
-        # A single file is one split, which `datasets` always calls train.
-        part = split if "#" in spec else "train"
-        return datasets.load_dataset(head, data_files=rest, split=part)
+        return datasets.load_dataset(head, rest or None, split=split)
     except (OSError, ValueError, LookupError, datasets.exceptions.DatasetsError) as error:
         raise UserError(f"{spec}: `datasets` cannot load it ({split}): {error}") from error

@@ -5,13 +5,14 @@ similar length, up to a budget of tokens. File formats are those of pairs (regar
 with the label in place of the target.
 """
 
-import json
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor
@@ -31,7 +32,7 @@ _HOLDS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false
 """Cells of a column that is a label, in lower case."""
 
 
-class Labels(Artifact, frozen=True):
+class Labels(Artifact, frozen=True, dict=True):
     """Names of the classes of a task, by class index."""
 
     names: tuple[str, ...]
@@ -50,35 +51,20 @@ class Labels(Artifact, frozen=True):
     def __len__(self) -> int:
         return len(self.names)
 
-    def encode(
-        self,
-        labels: Sequence[str],
-        bad_rows: BadRows,
-        *,
-        where: Callable[[int], str],
-        origin: str,
-        nouns: tuple[str, str],
-    ) -> tuple[list[int], list[int]]:
-        """Return the indices of the items that have a known label, and their class indices.
+    @cached_property
+    def _indices(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.names)}
 
-        where: returns the location of an item.
-        nouns: for a label and an item, in messages.
-        Raises: UserError for an unknown label, unless it is skipped, or if no label is known.
+    def index(self, label: str, nouns: tuple[str, str]) -> int:
+        """Return the class index of a label. Raises: UserError if it is unknown.
+
+        nouns: for a label and what has it, in messages.
         """
-        known = {label: number for number, label in enumerate(self.names)}
-        keep = []
-        for i, label in enumerate(labels):
-            if label in known:
-                keep.append(i)
-            else:
-                bad_rows.add(f"{where(i)}: {self.describe_unknown(label, nouns)}")
-        if not keep:
-            raise UserError(f"{origin}: no {nouns[1]} has a {nouns[0]} of training.")
-        return keep, [known[labels[i]] for i in keep]
-
-    def describe_unknown(self, label: str, nouns: tuple[str, str]) -> str:
-        shown = ", ".join(name[:MAX_SHOWN] for name in self.names[:20])
-        return f"{nouns[0]} {excerpt(label)} does not occur in the training {nouns[1]}s ({shown})"
+        if label not in self._indices:
+            shown = ", ".join(name[:MAX_SHOWN] for name in self.names[:20])
+            problem = f"does not occur in the training {nouns[1]}s ({shown})"
+            raise UserError(f"{nouns[0]} {excerpt(label)} {problem}")
+        return self._indices[label]
 
 
 LabeledBatch = Batch[Any, Tensor]
@@ -123,7 +109,7 @@ class LabeledBatches:
 
 def read_labeled(config: LabeledConfig, path: str | Path, split: str) -> Pairs:
     """Read texts and their labels in the format given by the config."""
-    bad_rows = BadRows(config.on_bad)
+    bad_rows = BadRows(config.on_bad, "texts")
     source = ("text", config.text_column)
     rows = read_labels(path, source, config, bad_rows, format=config.format, split=split)
     return collect_pairs(
@@ -183,16 +169,16 @@ def normalize_label(label: str) -> str:
 
 
 def parse_labels(text: str, separator: str) -> list[str]:
-    """Return the labels of a target in form NFC. Raises ValueError as `split_list`."""
+    """Return the labels of a target in form NFC. Raises UserError as `split_list`."""
     return [normalize_label(str(label)) for label in split_list(text, separator)]
 
 
 def split_list(text: str, separator: str) -> list[str | int | float]:
     """Split a target into strings or numbers: a JSON list, or parts between separators. Raises
-    ValueError for an invalid JSON list, or other types in the list."""
+    UserError for an invalid JSON list, or other types in the list."""
     if not text.startswith("["):
         return [part.strip() for part in text.split(separator) if part.strip()]
-    parts = json.loads(text)
-    if not all(type(part) in (str, int, float) for part in parts):
-        raise ValueError("expected a list of strings or numbers")
-    return parts
+    try:
+        return msgspec.json.decode(text, type=list[str | int | float])
+    except ValueError as error:
+        raise UserError(f"expected a list of strings or numbers: {error}") from None

@@ -25,7 +25,6 @@ class Pairs:
     targets: list[str]
     lines: list[int]
     origin: str
-    skipped: Sequence[str] = ()
     references: Sequence[list[str]] = ()
     """All targets of each pair, if there are several (`add_references`)."""
     notices: tuple[str, ...] = ()
@@ -83,7 +82,7 @@ def read_pairs(
     names: usual names of the columns.
     Raises:  UserError naming the file and the row.
     """
-    bad_rows, origin = BadRows(on_bad), str(path)
+    bad_rows, origin = BadRows(on_bad, "pairs"), str(path)
     rows: Iterable[tuple[int, Sequence[Any]]]
     if target is not None:
         rows, origin = _read_parallel(Path(path), Path(target), bad_rows), f"{path} + {target}"
@@ -128,7 +127,7 @@ def collect_pairs(
 ) -> Pairs:
     """Return rows of a source and a target, which is normalized, as pairs. A list of labels may be
     empty."""
-    pairs = Pairs([], [], [], origin, bad_rows.skipped)
+    pairs = Pairs([], [], [], origin)
     for number, cells in rows:
         with bad_rows.catch(locate(origin, number)):
             source, target = as_text(cells[0]).strip(), as_text(cells[1]).strip()
@@ -139,7 +138,7 @@ def collect_pairs(
             pairs.lines.append(number)
     if not pairs:
         raise UserError(f"{origin}: contains no pair; {bad_rows.describe()}".rstrip("; "))
-    return pairs
+    return replace(pairs, notices=bad_rows.notices(origin))
 
 
 def add_references(pairs: Pairs, files: Sequence[str | Path]) -> Pairs:
@@ -161,10 +160,10 @@ def add_references(pairs: Pairs, files: Sequence[str | Path]) -> Pairs:
 
 def limit_length(
     pairs: Pairs, lengths: Sequence[tuple[int, int]], *, max_length: int, on_bad: OnBad
-) -> tuple[list[int], list[str]]:
+) -> tuple[list[int], tuple[str, ...]]:
     """Return the indices of pairs with at most `max_length` tokens on the longer side, and the
-    messages about all skipped rows. `lengths` are (source, target) of each pair."""
-    keep, bad_rows = [], BadRows(on_bad, before=pairs.skipped)
+    notice about others. `lengths` are (source, target) of each pair."""
+    keep, bad_rows = [], BadRows(on_bad, "pairs")
     for index, (source, target) in enumerate(lengths):
         if max(source, target) <= max_length:
             keep.append(index)
@@ -175,7 +174,7 @@ def limit_length(
         )
     if not keep:
         raise UserError(f"{pairs.origin}: no pair has at most --data.max-length {max_length}")
-    return keep, bad_rows.skipped
+    return keep, bad_rows.notices(pairs.origin)
 
 
 def _read_parallel(

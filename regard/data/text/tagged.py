@@ -46,7 +46,6 @@ class TaggedSentences:
     lines: tuple[int, ...]
     """Number of the first line of each sentence."""
     origin: str
-    skipped: Sequence[str] = ()
     notices: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -73,7 +72,8 @@ def read_tagged(path: str | Path, config: TaggedConfig) -> TaggedSentences:
     if not tokens:
         problem = bad_rows.describe()
         raise UserError(f"{path}: contains no sentence; {problem}".rstrip("; "))
-    return TaggedSentences(tuple(tokens), tuple(tags), tuple(lines), str(path), bad_rows.skipped)
+    notices = bad_rows.notices(path)
+    return TaggedSentences(tuple(tokens), tuple(tags), tuple(lines), str(path), notices)
 
 
 def read_words(path: Path, config: TaggedConfig) -> Iterator[tuple[int, Sequence[str], str]]:

@@ -17,15 +17,7 @@ from regard.data.text.labels import Labels
 from regard.errors import UserError
 from regard.look.sample import Axis, DetectedBox, Image, Sample, format_score
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.recipe import (
-    Answer,
-    ConfigT,
-    Dataset,
-    Example,
-    FileRecipe,
-    View,
-    note_skipped,
-)
+from regard.recipes.base.recipe import Answer, ConfigT, Dataset, Example, FileRecipe, View
 from regard.recipes.base.scoring import device_of, set_log_prob
 from regard.recipes.metrics.detection import Detections, Truth, average_precision
 from regard.system.progress import track
@@ -53,14 +45,13 @@ class DetectionRecipe(FileRecipe[ConfigT]):
         """Return batches of the data; options: rows, is_fixed and augment (BatchesByCount)."""
 
     def to_dataset(self, data: AnnotatedDataset[Any]) -> Dataset[AnnotatedDataset[Any]]:
-        skipped = note_skipped(data.origin, f"{self.noun} or boxes", data.skipped)
         return Dataset(
             data,
             data.origin,
             inputs=View(len(data), data.load),
             references=View(len(data), lambda i: self._reference(data.items[i])),
             names=View(len(data), lambda i: data.items[i].file),
-            notes=(*data.notices, *skipped),
+            notes=data.notices,
         )
 
     def _reference(self, item: Annotated) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ from regard.errors import UserError
 from regard.look.sample import Axis, Image
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.inputs import Input
-from regard.recipes.base.recipe import Dataset, File, View, note_skipped
+from regard.recipes.base.recipe import Dataset, File, View
 
 _CHANNELS = (1, 3, 4)
 
@@ -100,9 +100,8 @@ class ImageSplits:
             images = read_images(data.test, data, shape, resizes=True)
         # Arrays (channels, height, width) of few pixels could be read as (height, width, channels).
         inputs = View(len(images), lambda i: fromarray(to_picture(images.pixels[i]).pixels))
-        names, origin = View(len(images), images.where), images.origin
-        notes = (*images.notices, *note_skipped(origin, "files", images.skipped))
-        return Dataset(images, origin, inputs, names=names, notes=notes)
+        names = View(len(images), images.where)
+        return Dataset(images, images.origin, inputs, names=names, notes=images.notices)
 
     def read_pixels(self, given: Any, number: int) -> NDArray[np.uint8]:
         """Return the pixels (channels, height, width) of an input of any size (see `to_image`)."""

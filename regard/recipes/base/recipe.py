@@ -457,12 +457,6 @@ def plan_by_length(lengths: Sequence[int], most: int) -> list[range]:
     return [*ranges, range(start, len(lengths))] if len(lengths) else []
 
 
-def note_skipped(origin: str, noun: str, skipped: Sequence[str]) -> tuple[str, ...]:
-    """Return the note that examples were left out; empty if none were."""
-    note = f"{origin}: skipped {len(skipped):,} of the {noun}; first: "
-    return (note + skipped[0],) if skipped else ()
-
-
 def join_items(items: Sequence[object]) -> str:
     """Return the first items of a list for a message, and their number."""
     more = f" ... ({len(items)} in all)" if len(items) > 10 else ""

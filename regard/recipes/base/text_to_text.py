@@ -19,7 +19,7 @@ from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.decoder import DecoderRecipe
 from regard.recipes.base.inputs import Input, Prompt
-from regard.recipes.base.recipe import ConfigT, Dataset, Example, View, join_items, note_skipped
+from regard.recipes.base.recipe import ConfigT, Dataset, Example, View, join_items
 from regard.recipes.base.run import ARTIFACTS
 from regard.recipes.base.scoring import loss_per_token
 from regard.trace import Trace
@@ -53,8 +53,8 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
         sides = encoded.sources.lengths.tolist(), encoded.targets.lengths.tolist()
         lengths = [*zip(*sides, strict=True)]
         on_bad: Any = getattr(self.settings.data, "on_bad", "error")
-        keep, skipped = limit_length(pairs, lengths, max_length=limit, on_bad=on_bad)
-        notes = (*dataset.notes, *note_skipped(pairs.origin, "pairs", skipped))
+        keep, notices = limit_length(pairs, lengths, max_length=limit, on_bad=on_bad)
+        notes = (*dataset.notes, *notices)
         if len(keep) < len(pairs):
             pairs = pairs.take(keep)
             encoded = EncodedPairs.from_sequences(

@@ -36,14 +36,7 @@ from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.decoder import DecoderRecipe
 from regard.recipes.base.pictures import patch_axis, to_image
-from regard.recipes.base.recipe import (
-    Dataset,
-    Example,
-    FileRecipe,
-    View,
-    note_skipped,
-    plan_by_count,
-)
+from regard.recipes.base.recipe import Dataset, Example, FileRecipe, View, plan_by_count
 from regard.recipes.base.scoring import mean_nll
 from regard.recipes.caption.config import CaptionRunConfig
 from regard.recipes.metrics.text import bleu, chrf, exact_match
@@ -85,7 +78,7 @@ class CaptionRecipe(DecoderRecipe[CaptionRunConfig], FileRecipe[CaptionRunConfig
         return self.split_off(train, "images")
 
     def to_dataset(self, data: DescribedImages) -> Dataset[DescribedImages]:
-        indices, skipped = data.epoch(0), data.skipped
+        indices = data.epoch(0)
 
         def read_reference(i: int) -> str:
             return self.tokenizer.normalize(data.captions(indices[i])[0])
@@ -96,7 +89,7 @@ class CaptionRecipe(DecoderRecipe[CaptionRunConfig], FileRecipe[CaptionRunConfig
             inputs=View(len(indices), lambda i: data.pixels(indices[i])),
             references=View(len(indices), read_reference),
             names=View(len(indices), lambda i: data.name(indices[i])),
-            notes=(*note_skipped(data.origin, "lines or images", skipped), *data.notices),
+            notes=data.notices,
         )
 
     def encode(self, dataset: Dataset[DescribedImages]) -> Dataset[DescribedImages]:

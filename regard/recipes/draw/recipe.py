@@ -45,7 +45,7 @@ from regard.recipes.base.config import check_positions
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.inputs import Prompt
 from regard.recipes.base.pictures import InputShape, to_picture
-from regard.recipes.base.recipe import Answer, Dataset, Example, Recipe, View, note_skipped
+from regard.recipes.base.recipe import Answer, Dataset, Example, Recipe, View
 from regard.recipes.base.run import Run
 from regard.recipes.base.scoring import device_of, loss_per_token
 from regard.recipes.draw import stages
@@ -97,8 +97,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
             canvases = load_test_canvases(data.test, data, seed=seed, labels=labels, shape=shape)
         indices = canvases.epoch(0)
         inputs = View(len(indices), lambda i: canvases.text(indices[i]))
-        skipped = note_skipped(canvases.origin, "images", canvases.skipped)
-        return Dataset(canvases, canvases.origin, inputs, notes=(*canvases.notices, *skipped))
+        return Dataset(canvases, canvases.origin, inputs, notes=canvases.notices)
 
     @cached_property
     def _splits(self) -> tuple[CanvasDataset, CanvasDataset, Labels | None]:

@@ -42,7 +42,7 @@ from regard.models.model import Model
 from regard.models.readers.sound import FrameReader
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.inputs import Input
-from regard.recipes.base.recipe import Answer, Dataset, Example, File, Recipe, View, note_skipped
+from regard.recipes.base.recipe import Answer, Dataset, Example, File, Recipe, View
 from regard.recipes.base.scoring import device_of, set_log_prob
 from regard.recipes.events.config import EventsRunConfig
 from regard.recipes.metrics.events import event_scores
@@ -109,7 +109,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             inputs=View(count, lambda i: np.array(sounds.load(i)[0])),
             references=View(count, lambda i: [_to_json(event) for event in sounds.load(i)[1]]),
             names=View(count, sounds.name),
-            notes=(*note_skipped(sounds.origin, "events", sounds.skipped), *sounds.notices),
+            notes=sounds.notices,
         )
 
     @cached_property

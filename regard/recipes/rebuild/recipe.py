@@ -106,8 +106,7 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
             vectors = read_vectors(data.test, data, size=size, names=names)
         values: Any = vectors.values
         names = View(len(values), lambda i: " ".join(f"{number:.4g}" for number in values[i]))
-        notes = (*vectors.skipped, *vectors.notices)
-        return Dataset(vectors, vectors.origin, values, names=names, notes=notes)
+        return Dataset(vectors, vectors.origin, values, names=names, notes=vectors.notices)
 
     @cached_property
     def _images(self) -> ImageSplits:

@@ -30,7 +30,7 @@ from regard.models.readers.tokens import TokenReader
 from regard.models.writers.vector import VectorWriter
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.inputs import Input
-from regard.recipes.base.recipe import Dataset, Example, FileRecipe, note_skipped, plan_by_length
+from regard.recipes.base.recipe import Dataset, Example, FileRecipe, plan_by_length
 from regard.recipes.reviews.config import ReviewsRunConfig
 from regard.recipes.reviews.log_count_ratios import KINDS, LogCountRatios
 from regard.recipes.reviews.naive_bayes import NaiveBayesWriter, RatioTextReader, attach_ratios
@@ -63,8 +63,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig], FileRecipe[ReviewsRunConfig]
         return self.split_off(train, "texts", groups=train.sources, labels=labels)
 
     def to_dataset(self, data: Pairs) -> Dataset[Pairs]:
-        skipped = note_skipped(data.origin, "texts", data.skipped)
-        return Dataset(data, data.origin, data.sources, notes=(*skipped, *data.notices))
+        return Dataset(data, data.origin, data.sources, notes=data.notices)
 
     def label_texts(self, data: Pairs) -> Sequence[str]:
         return data.targets

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard.data.bad_rows import BadRows
 from regard.data.batches import pad
 from regard.data.embedded.tags import make_sentences
 from regard.data.text.labels import Labels
@@ -41,7 +42,6 @@ from regard.recipes.base.recipe import (
     Example,
     FileRecipe,
     join_items,
-    note_skipped,
     plan_by_length,
 )
 from regard.recipes.base.scoring import device_of
@@ -85,30 +85,25 @@ class TagsRecipe(FileRecipe[TagsRunConfig]):
         return self.split_off(train, "sentences", groups=train.tokens, labels=train.tags)
 
     def to_dataset(self, data: TaggedSentences) -> Dataset[TaggedSentences]:
-        skipped = note_skipped(data.origin, "sentences", data.skipped)
         names = [" ".join(tokens) for tokens in data.tokens]
         inputs, tags = [[*tokens] for tokens in data.tokens], [[*own] for own in data.tags]
-        return Dataset(data, data.origin, inputs, tags, names, (*skipped, *data.notices))
+        return Dataset(data, data.origin, inputs, tags, names, data.notices)
 
     def encode(self, dataset: Dataset[TaggedSentences]) -> Dataset[TaggedSentences]:
         sentences, most = dataset.data, self.config.data.max_length
-        keep, skipped = [], []
+        keep, bad_rows = [], BadRows(self.config.data.on_bad, "sentences")
         for i, (tokens, tags) in enumerate(zip(sentences.tokens, sentences.tags, strict=True)):
-            unknown = [tag for tag in tags if tag not in self.labels.names]
-            length = len(encode_words(tokens, self.tokenizer)[0])
-            if unknown:
-                problem = self.labels.describe_unknown(unknown[0], ("tag", "sentence"))
-            elif length > most:
-                problem = f"{length} {self.tokenizer.noun}, more than --data.max-length {most}"
-            else:
+            with bad_rows.catch(sentences.where(i)):
+                for tag in tags:
+                    self.labels.index(tag, ("tag", "sentence"))
+                length = len(encode_words(tokens, self.tokenizer)[0])
+                if length > most:
+                    size = f"{length} {self.tokenizer.noun}"
+                    raise UserError(f"{size}, more than --data.max-length {most}")
                 keep.append(i)
-                continue
-            skipped.append(f"{sentences.where(i)}: {problem}")
-            if self.config.data.on_bad == "error":
-                raise UserError(skipped[-1])
         if not keep:
-            raise UserError(f"{sentences.origin}: no sentence can be used; first: {skipped[0]}")
-        notes = note_skipped(sentences.origin, "sentences that cannot be used", skipped)
+            raise UserError(f"{sentences.origin}: no sentence can be used; {bad_rows.describe()}")
+        notes = bad_rows.notices(sentences.origin)
         return replace(self.to_dataset(sentences.take(keep)), notes=notes)
 
     def fit(self, train: Dataset[TaggedSentences]) -> dict[str, Any]:
@@ -248,7 +243,7 @@ class TagsRecipe(FileRecipe[TagsRunConfig]):
             ids, first = encode_words(tokens, self.tokenizer)
             labels = [_NO_TAG] * len(ids)
             for index, tag in zip(first, tags, strict=True):
-                labels[index] = self.labels.names.index(tag)
+                labels[index] = self.labels.index(tag, ("tag", "sentence"))
             rows.append((ids, labels))
         return rows
 

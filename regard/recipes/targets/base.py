@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Self
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.data.bad_rows import BadRows
 from regard.data.config import ImagesConfig, LabeledConfig, OnBad
-from regard.data.tables import excerpt
 from regard.errors import UserError
 from regard.models.config import ClassifierConfig
 from regard.models.writers.vector import VectorWriter
@@ -103,17 +103,14 @@ class Target(ABC):
 def parse_rows(raw: RawTargets, parse: Callable[[str], Any]) -> tuple[list[int], list[Any]]:
     """Return the indices of the targets that `parse` accepts, and the parsed targets.
 
-    Raises UserError naming the first that raises ValueError, unless on_bad is skip.
+    Raises UserError naming the first for which `parse` raises one, unless on_bad is skip.
     """
     keep, rows = [], []
+    bad_rows = BadRows(raw.on_bad, f"{raw.nouns[1]}s")
     for i, text in enumerate(raw.texts):
-        try:
+        with bad_rows.catch(raw.where(i)):
             rows.append(parse(text))
             keep.append(i)
-        except ValueError as error:
-            if raw.on_bad == "error":
-                got = "" if isinstance(error, UserError) else f", got {excerpt(text)}"
-                raise UserError(f"{raw.where(i)}: {error}{got}") from error
     if not keep:
         raise UserError(f"{raw.origin}: no {raw.nouns[1]} has a {raw.nouns[0]} that can be used")
     return keep, rows

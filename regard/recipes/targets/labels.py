@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.artifact import Artifact
-from regard.data.bad_rows import BadRows
 from regard.data.config import ImagesConfig
 from regard.data.text.labels import Labels, parse_labels
 from regard.models.config import ClassifierConfig
@@ -94,10 +93,7 @@ class ClassTarget(NamedTarget):
 
     def encode(self, raw: RawTargets) -> tuple[list[int], NDArray[Any]]:
         """Return class indices (rows,)."""
-        bad_rows = BadRows(raw.on_bad, f"{raw.nouns[1]}s")
-        keep, numbers = self.labels.encode(
-            raw.texts, bad_rows, where=raw.where, origin=raw.origin, nouns=raw.nouns
-        )
+        keep, numbers = parse_rows(raw, lambda text: self.labels.index(text, raw.nouns))
         return keep, np.asarray(numbers, np.int64)
 
     def build_writer(self, dim: int, config: ClassifierConfig, **options: Any) -> VectorWriter:
@@ -145,14 +141,11 @@ class LabelsTarget(NamedTarget):
 
     def encode(self, raw: RawTargets) -> tuple[list[int], NDArray[Any]]:
         """Return multi-hot rows (rows, labels)."""
-        known = {label: number for number, label in enumerate(self.labels.names)}
 
         def parse(text: str) -> NDArray[np.float32]:
-            row = np.zeros(len(known), np.float32)
+            row = np.zeros(len(self.labels), np.float32)
             for label in parse_labels(text, self.separator):
-                if label not in known:
-                    raise ValueError(self.labels.describe_unknown(label, raw.nouns))
-                row[known[label]] = 1
+                row[self.labels.index(label, raw.nouns)] = 1
             return row
 
         keep, rows = parse_rows(raw, parse)

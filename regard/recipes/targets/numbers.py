@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.artifact import Artifact
-from regard.data.tables import as_number
+from regard.data.tables import as_number, excerpt
 from regard.data.text.labels import split_list
 from regard.errors import UserError
 from regard.models.config import ClassifierConfig
@@ -124,5 +124,6 @@ def _parse_numbers(text: str, separator: str, count: int | None) -> list[float]:
     row = [as_number(part) for part in split_list(text, separator)]
     if not row or len(row) != (count or len(row)) or max(map(abs, row)) > MAX_VALUE:
         several = f"{count} numbers, separated by {separator!r}"
-        raise ValueError(f"expected {'a number' if count in (None, 1) else several}")
+        expected = "a number" if count in (None, 1) else several
+        raise UserError(f"expected {expected}, got {excerpt(text)}")
     return row

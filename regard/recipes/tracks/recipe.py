@@ -46,7 +46,7 @@ from regard.models.model import Model
 from regard.models.writers.tracks import Futures
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.entry import Entry
-from regard.recipes.base.recipe import Answer, Dataset, Example, File, Recipe, View, note_skipped
+from regard.recipes.base.recipe import Answer, Dataset, Example, File, Recipe, View
 from regard.recipes.base.run import Run
 from regard.recipes.base.scoring import device_of
 from regard.recipes.tracks.config import TracksRunConfig
@@ -103,8 +103,7 @@ class TracksRecipe(Recipe[TracksRunConfig]):
             return windows.positions[first:end, : data.observed].copy()
 
         inputs = View(len(windows.offsets) - 1, read_input)
-        skipped = note_skipped(windows.origin, "lines", windows.skipped)
-        return Dataset(windows, windows.origin, inputs, notes=(*skipped, *windows.notices))
+        return Dataset(windows, windows.origin, inputs, notes=(*windows.notices,))
 
     @cached_property
     def _held_out(self) -> tuple[TrackWindows, TrackWindows]:
@@ -271,8 +270,8 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         """Return the people present in all last frames of a file, or those of an array."""
         data, observed = self.config.data, self.config.data.observed
         if isinstance(given, File):
-            frames, skipped = read_frames(given.name, data.on_bad, given.content)
-            for note in note_skipped(given.name, "lines", skipped):
+            frames, notes = read_frames(given.name, data.on_bad, given.content)
+            for note in notes:
                 self.notify(note)
             last = sorted(frames)[-observed:]
             ids = []

@@ -91,6 +91,8 @@ def _build_specification(form: forms.TextForm, *, num_positions: int) -> Any:
     spec.config.add_attribute("layer_norm_epsilon", block.add_feedforward.norm.eps)
     _set_table(spec.decoder, spec.decoder.embeddings, form.writer.inputs)
     spec.decoder.projection.weight = _array(form.writer.output.matrix)
+    if form.writer.bias is not None:
+        spec.decoder.projection.bias = _array(form.writer.bias)
     _set_stack(spec.decoder, core.decoder, core.decoder_norm, _positions(core, num_positions))
     spec.validate()
     spec.optimize()

@@ -191,7 +191,8 @@ def _misfits(form: forms.TextForm) -> Iterator[str]:
     inputs, output, positions = form.writer.inputs, form.writer.output, form.core.positions
     width = inputs.weight.shape[1] if inputs.projection is None else len(inputs.projection)
     sizes: list[tuple[Tensor | None, tuple[int, ...]]] = []
-    sizes.append((output.weight[:, 0], (len(inputs.weight),)))
+    vocab = (len(inputs.weight),)
+    sizes += [(output.weight[:, 0], vocab), (form.writer.bias, vocab)]
     for table in parts_of(form, forms.TableForm):
         dim = width if table.projection is None else table.projection.shape[1]
         sizes += [(table.weight[0], (dim,)), (table.projection, (width, dim))]

@@ -173,6 +173,8 @@ class WriterForm:
     inputs: TableForm
     """Embedding of the previous output token."""
     output: TableForm
+    bias: Tensor | None = None
+    """(vocab,), added to the scores."""
 
 
 @dataclass(frozen=True, eq=False)

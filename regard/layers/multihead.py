@@ -63,7 +63,7 @@ class MultiHead(nn.Module):
     output_projection: False leaves out W_o; the output is then l head_value_dim wide.
     Parameters: query (l head_dim, query_dim), key (key_heads head_key_dim, source_dim), value
                 (key_heads head_value_dim, value_dim), output (output_dim, l head_value_dim), each
-                with a bias unless projection_bias=False.
+                with a bias unless projection_bias=False; output_bias: of W_o, if it differs.
     Raises: TypeError or ValueError for sizes, score and positions that do not fit together.
     """
 
@@ -85,6 +85,7 @@ class MultiHead(nn.Module):
         positions: PositionalEncoding | None = None,
         kernel: str = "auto",
         projection_bias: bool = True,
+        output_bias: bool | None = None,
         output_projection: bool = True,
         role: Role | None = None,
     ):
@@ -128,7 +129,8 @@ class MultiHead(nn.Module):
         self.value = Linear(value_dim, key_heads * head_value_dim, bias=projection_bias)
         self.output: nn.Module = nn.Identity()
         if output_projection:
-            self.output = Linear(heads_dim, output_dim, bias=projection_bias)
+            output_bias = projection_bias if output_bias is None else output_bias
+            self.output = Linear(heads_dim, output_dim, bias=output_bias)
         self.read, self.positions = read, positions
         if positions is not None:
             self._check_rotation(positions)

@@ -101,6 +101,20 @@ def build_captioner(
     return _with_token_writer(config, reader, inputs, label_smoothing)
 
 
+def build_language_model(config: LanguageModelConfig, *, vocab: int) -> Model:
+    """Build a causal language model."""
+    core = build_core(config.core, dropout=config.dropout, encodes=False)
+    inputs = build_token_reader(config, vocab)
+    output = inputs if config.tie == "target" else build_token_reader(config, vocab)
+    writer = TokenWriter(
+        inputs,
+        output.table,
+        output_projection=output.projection,
+        output_bias=config.output_bias,
+    )
+    return Model(reader=None, core=core, writer=writer)
+
+
 def _with_token_writer(
     config: ModelConfig,
     reader: Reader,
@@ -117,19 +131,11 @@ def _with_token_writer(
         inputs,
         output.table,
         output_projection=output.projection,
+        output_bias=config.output_bias,
         positions=positions,
         label_smoothing=label_smoothing,
     )
     return Model(reader=reader, core=core, writer=writer)
-
-
-def build_language_model(config: LanguageModelConfig, *, vocab: int) -> Model:
-    """Build a causal language model, with tied input and output embeddings."""
-    return Model(
-        reader=None,
-        core=build_core(config.core, dropout=config.dropout, encodes=False),
-        writer=TokenWriter(build_token_reader(config, vocab)),
-    )
 
 
 def build_forecaster(config: EncoderConfig, *, observed: int, predicted: int) -> Model:

@@ -11,7 +11,7 @@ from regard.models.cores.config import (
     check_reads,
     directions_of,
 )
-from regard.settings.declare import settings
+from regard.settings.declare import added, settings
 from regard.settings.ranges import FractionBelowOne, Heads, Range, Width
 
 
@@ -28,7 +28,15 @@ class EmbeddingConfig:
 
 
 @settings
-class ModelConfig(EmbeddingConfig):
+class DecoderConfig(EmbeddingConfig):
+    """Config of the embeddings of a model that writes tokens."""
+
+    output_bias: bool = added(False)
+    """A learned bias of the logit of each token, as in Marian. (junczysdowmunt2018)"""
+
+
+@settings
+class ModelConfig(DecoderConfig):
     """Config of an encoder-decoder model."""
 
     core: CoreConfig = field(default_factory=TransformerConfig)
@@ -80,7 +88,7 @@ class TextClassifierConfig(ClassifierConfig, EmbeddingConfig):
 
 
 @settings
-class LanguageModelConfig(EmbeddingConfig):
+class LanguageModelConfig(DecoderConfig):
     """Config of a causal language model: a decoder without a source (decoder-only)."""
 
     core: CoreConfig = field(
@@ -89,6 +97,8 @@ class LanguageModelConfig(EmbeddingConfig):
         )
     )
     """transformer (GPT), recurrent or self-attentive; only the decoder is used."""
+    tie: Literal["target", "none"] = added("target")
+    """Tied embeddings: target (input and output), none (Llama)."""
     dropout: FractionBelowOne = 0.0
     """Dropout probability in training: embeddings, and inside the core."""
 

@@ -7,8 +7,9 @@
 where h_t are the items of the decoder. At the statistics of the input that it normalizes, each norm
 is linear: LayerNorm(x) = (x - mean(x)) gamma / s + beta with s = sqrt(variance + eps), and
 RMSNorm(x) = x gamma / s. It is applied to every term: once at the end (norm order pre), or after
-each sum (post). c_t is what the shifts beta add. d_t is the output embedding of y_t minus the mean
-of all. The contributions are exact for this input; a part depends on the parts before it.
+each sum (post). c_t is what the shifts beta and biases of the logits add. d_t is the output
+embedding of y_t minus the mean of all. The contributions are exact for this input; a part depends
+on the parts before it.
 
 Source: elhage2021 (direct logit attribution; norms at their own statistics).
 """
@@ -41,7 +42,7 @@ class DecoderTerms(NamedTuple):
     parts: tuple[str, ...]
     terms: Float[Tensor, "batch part steps"]
     bias: Float[Tensor, "batch steps"]
-    """What the shifts of the norms add."""
+    """What the shifts of the norms and biases of the logits add."""
 
     @property
     def total(self) -> Float[Tensor, "batch steps"]:
@@ -78,6 +79,8 @@ def explain_decoder(model: Model, source: Any, target: Padded) -> DecoderTerms:
         direction = direction @ projection.weight.T
     terms = torch.stack([(term * direction).sum(-1) for _, term in stream.terms], 1)
     bias = (stream.bias * direction).sum(-1)
+    if writer.output_bias is not None:
+        bias = bias + writer.output_bias[tokens] - writer.output_bias.mean()
     found = DecoderTerms(tuple(name for name, _ in stream.terms), terms, bias)
     expected = logits.gather(-1, tokens[..., None]).squeeze(-1) - logits.mean(-1)
     check_sum(found.total, terms.abs().sum(1) + bias.abs(), expected)

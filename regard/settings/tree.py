@@ -72,13 +72,20 @@ def settings_by_path(config: Any) -> dict[str, Setting]:
     return {setting.path: setting for group in collect_groups(config) for setting in group.settings}
 
 
-def to_plain(config: Any) -> dict[str, Any]:
-    """Convert a configuration to JSON types; the dict of a variant has a `name`."""
+def to_plain(config: Any, *, is_fingerprint: bool = False) -> dict[str, Any]:
+    """Convert a configuration to JSON types; the dict of a variant has a `name`.
+
+    is_fingerprint: leave out added settings (regard.settings.declare.added) at their defaults.
+    """
     out: dict[str, Any] = {}
+    fields = {item.name: item for item in dataclasses.fields(config)}
     for name, kind in field_kinds(type(config)).items():
-        value = getattr(config, name)
+        value, field = getattr(config, name), fields[name]
+        if is_fingerprint and "added" in field.metadata and value == field.default:
+            continue
         if dataclasses.is_dataclass(value):
-            out[name] = ({"name": value.name} if kind.variants else {}) | to_plain(value)
+            below = to_plain(value, is_fingerprint=is_fingerprint)
+            out[name] = ({"name": value.name} if kind.variants else {}) | below
         elif isinstance(value, tuple):
             out[name] = [str(item) if isinstance(item, Path) else item for item in value]
         else:
@@ -98,11 +105,15 @@ def apply_changes(
 
     A variant is selected by its name or by a dict with `name`; its other fields have their defaults
     if the variant changes. `called(path)` returns the name of a setting for messages. With
-    `complete`, every field must be given.
+    `complete`, every field must be given but added ones, which have the default of their class.
 
     Raises UserError for an unknown or missing setting and a wrong value.
     """
-    known = field_kinds(type(config))
+    cls: Any = type(config)
+    known = field_kinds(cls)
+    if complete:
+        added = (item for item in dataclasses.fields(cls) if "added" in item.metadata)
+        changes = {item.name: item.default for item in added} | dict(changes)
     missing = [name for name in known if name not in changes]
     if complete and missing:
         raise UserError(f"{called(_join(path, missing[0]))} is missing")
@@ -113,6 +124,7 @@ def apply_changes(
             raise UserError(f"{called(at)} is not a setting")
         now, variants, given = getattr(config, name), known[name].variants, value
         if dataclasses.is_dataclass(given):
+            # pyrefly: ignore[missing-attribute]
             given = ({"name": given.name} if variants else {}) | to_plain(given)
         if variants:
             given = dict(given) if isinstance(given, Mapping) else {"name": given}

@@ -65,7 +65,7 @@ OTHERS = {
         "feedforward": 33,
     "head_key_dim": 5, "score_hidden": 3, "norm_eps": 1e-3, "kernel": "reference", "key_heads": 1,
         "soft_cap": 2.0,
-    "inducing_points": 2, "window": 2,
+    "inducing_points": 2, "window": 2, "attention_bias": "qkv",
     "beta": 2.0, "hard": "gumbel", "top_k": 2, "alpha": 2.0,
 }  # fmt: skip
 DENSE = "feedforward", "dense"
@@ -116,6 +116,30 @@ def test_each_way_to_tie_tables_gives_the_outputs_of_torch(tie) -> None:
 )
 def test_embeddings_of_each_size_and_scale_give_the_outputs_of_torch(make, dim, scale) -> None:
     assert check(make(embedding_dim=dim, embedding_scale=scale)) is None
+
+
+@pytest.mark.parametrize("make", [encoder_decoder, language_model])
+@pytest.mark.parametrize("tie", ["target", "none"])
+def test_biases_of_logits_give_the_outputs_of_torch(make, tie) -> None:
+    model, plain = make(tie=tie, output_bias=True), make(tie=tie)
+    assert check(model) is None
+    assert outputs(TorchEngine(model)) != outputs(TorchEngine(plain))
+    model.writer.output_bias = nn.Parameter(torch.zeros(VOCAB + 1))
+    assert "has weights of shape (14,) where (13,) is expected" in str(unsupported_reason(model))
+
+
+@pytest.mark.parametrize("kind", ["all", "qkv", "none"])
+@pytest.mark.parametrize("make", [encoder_decoder, language_model])
+def test_biases_of_attention_give_the_outputs_of_torch(make, kind) -> None:
+    for bias in (True, False):
+        model = make(dataclasses.replace(SMALL, bias=bias, attention_bias=kind))
+        attention = model.core.decoder[1].attention
+        assert (attention.key.bias is None, attention.output.bias is None) == (
+            kind == "none",
+            kind != "all",
+        )
+        assert (model.core.decoder[0].feedforward.expand.bias is None) != bias
+        assert check(model) is None
 
 
 @pytest.mark.parametrize(

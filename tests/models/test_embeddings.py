@@ -174,3 +174,24 @@ def test_scales_are_those_of_the_source_of_each_model():
         for given, expected in of_text.items():
             config = LanguageModelConfig(core=core, embedding_scale=given)
             assert scale(build_language_model(config, vocab=VOCAB)) == expected
+
+
+@pytest.mark.parametrize("tie", ["target", "none"])
+def test_biases_of_logits_are_in_answer_and_loss(tie):
+    core = TransformerConfig(layers=1, width=WIDTH, heads=3, feedforward=17)
+    config = LanguageModelConfig(core=core, output_bias=True, tie=tie)
+    model = build_language_model(config, vocab=VOCAB).double().train()
+    writer, target = model.writer, Unpadded.of(torch.randint(VOCAB, (2, 5)))
+    assert (writer.output_table is writer.inputs.table) == (tie == "target")
+    assert not writer.output_bias.any()
+    before = model(None, target).detach()
+    with torch.no_grad():
+        writer.output_bias.copy_(torch.randn(VOCAB))
+    logits = model(None, target)
+    close(logits, before + writer.output_bias)
+    expected = functional.cross_entropy(
+        logits.flatten(0, 1), target.items[:, 1:].flatten(), reduction="sum"
+    )
+    loss = model.loss(PairBatch(None, target, (0, 1))).total
+    close(loss, expected)
+    close(*(torch.autograd.grad(value, writer.output_bias)[0] for value in (loss, expected)))

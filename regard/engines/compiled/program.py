@@ -81,7 +81,7 @@ class PackedTransformer:
             between = None if block.add_cross is None else block.add_cross.norm
             self._norms(block.add_attention.norm, between, block.add_feedforward.norm)
         self._norms(core.decoder_norm)
-        self.products.add(output, None, padding_bias=-math.inf)
+        self.products.add(output, form.writer.bias, padding_bias=-math.inf)
         self.table = self.products.build_table()
         self.sizes = self._sizes(core, len(output))
         mapped = self.heads.count * self.heads.padded_size

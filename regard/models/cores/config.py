@@ -9,7 +9,7 @@ from regard.layers.positions.config import (
     RotaryConfig,
     SinusoidalConfig,
 )
-from regard.settings.declare import settings
+from regard.settings.declare import added, settings
 from regard.settings.ranges import Heads, Layers, Length, Range, Width, short_repr
 
 _SCORES = "regard.attention.scores"
@@ -130,6 +130,9 @@ class TransformerConfig(ChoiceConfig):
     """Number added to the variance, or the mean square, in norms."""
     bias: bool = True
     """Biases of the linear layers and of LayerNorm."""
+    attention_bias: Literal["all", "qkv", "none"] | None = added(None)
+    """Biases of attention, if they are not as bias says: all; qkv: of queries, keys and values
+    alone (yang2024); none."""
     positions: PositionsConfig = field(default_factory=SinusoidalConfig)
     """sinusoidal, learned, rotary, alibi, relative (T5) or none: positional encoding."""
     kernel: str = "auto"

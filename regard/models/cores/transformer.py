@@ -319,7 +319,7 @@ class _Blocks:
     def attention(
         self, role: Role, bias: Bias | None = None, positions: PositionalEncoding | None = None
     ) -> MultiHead:
-        config = self.config
+        config, kind = self.config, self.config.attention_bias
         score = self.score()
         choice = self.choice() if self.choice else create_choice(config, score, config.heads)
         return MultiHead(
@@ -334,7 +334,8 @@ class _Blocks:
             bias=bias,
             positions=positions,
             kernel=config.kernel,
-            projection_bias=config.bias,
+            projection_bias=config.bias if kind is None else kind != "none",
+            output_bias=config.bias if kind is None else kind == "all",
             output_projection=config.output_projection,
             role=role,
         )

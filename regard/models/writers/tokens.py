@@ -4,6 +4,7 @@
     outputs  y_1 y_2 ... y_n     EOS          targets of each position
     p(y_t | y_<t, x) = softmax(E h_t)         E (vocab, d) may be the input embedding (tied)
                        softmax(E W^T h_t)     embeddings of another size e: E (vocab, e), W (d, e)
+                       softmax(E h_t + b)     b (vocab): biases of the logits
 
 Source: lectures, D.15 (predicting at time t); tied embeddings: press2017; of another size: lan2020,
         section 3.1.
@@ -36,6 +37,7 @@ class TokenWriter(Writer):
     output_table: (vocab, dim), the table of `inputs` if not given (tied).
     output_projection: map W (dim, e) of an output table (vocab, e); that of `inputs` if no output
     table is given.
+    output_bias:  True: adds a learned bias to the logit of each token, initially 0.
     positions:    what `add` of this encoding adds to the decoder inputs, such as GridPositions;
                   None: the core alone encodes positions.
     """
@@ -48,6 +50,7 @@ class TokenWriter(Writer):
         output_table: nn.Embedding | None = None,
         *,
         output_projection: Linear | None = None,
+        output_bias: bool = False,
         positions: PositionalEncoding | None = None,
         label_smoothing: float = 0.0,
     ):
@@ -59,6 +62,9 @@ class TokenWriter(Writer):
         self.output_table = inputs.table if output_table is None else output_table
         self.output_projection = inputs.projection if output_table is None else output_projection
         check_projection("output_projection", self.output_projection, self.output_table)
+        self.output_bias = None
+        if output_bias:
+            self.output_bias = nn.Parameter(torch.zeros(self.output_table.num_embeddings))
         self.positions = positions
         self.label_smoothing = label_smoothing
 
@@ -92,7 +98,7 @@ class TokenWriter(Writer):
 
     def answer(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch vocab"]:
         table = self._table(hidden)
-        return linear(self._to_table(hidden, table), table)
+        return linear(self._to_table(hidden, table), table, self.output_bias)
 
     def form(self) -> WriterForm:
         """Return the form of this module in decoding. Raises: NoFormError if it has positions."""
@@ -101,7 +107,7 @@ class TokenWriter(Writer):
                 self.positions, "adds positions to the decoder inputs, which only torch runs"
             )
         table = table_form(self.output_table, self.output_projection, 1.0)
-        return WriterForm(form_of(self.inputs, TableForm), table)
+        return WriterForm(form_of(self.inputs, TableForm), table, self.output_bias)
 
     def count(self, target: Padded) -> int:
         return int((cpu_copy(target.lengths) - 1).sum())
@@ -115,7 +121,7 @@ class TokenWriter(Writer):
         next_tokens = target.items[:, 1:].flatten().index_select(0, real)
         table = self._table(hidden)
         hidden = self._to_table(hidden, table)
-        return token_loss(hidden, table, None, next_tokens, smoothing=smoothing)
+        return token_loss(hidden, table, self.output_bias, next_tokens, smoothing=smoothing)
 
     def _table(self, hidden: Tensor) -> Float[Tensor, "vocab e"]:
         """Return the entries of the output table, as they are when it is called."""

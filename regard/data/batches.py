@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.attention.masks import Padded
-from regard.data.tokenizer import BOS, EOS, PAD
+from regard.data.tokenizer import NO_ENDS, SOURCE_ENDS, TARGET_ENDS, Ends
 from regard.errors import UserError
 from regard.ops.copies import copy_to
 
@@ -45,11 +45,11 @@ class Batch(Generic[SourceT, TargetT]):
 
 
 PairBatch = Batch[Padded, Padded]
-"""Token ids of pairs, padded with 0: sources (rows, source) with EOS; targets BOS w1 .. wn EOS."""
+"""Token ids of pairs, with those around them, padded with 0: sources and targets (rows, time)."""
 
 
 def count_target_tokens(batch: PairBatch) -> int:
-    """Return the number of tokens to predict: every target token except BOS."""
+    """Return the number of tokens to predict: every target token except the first."""
     return int(batch.target.lengths.sum()) - len(batch.indices)
 
 
@@ -80,24 +80,27 @@ class Ragged:
 
 @dataclass(frozen=True)
 class EncodedPairs:
-    """Source and target token ids of each pair, without special tokens."""
+    """Source and target token ids of each pair, and the ids around each in a batch."""
 
     sources: Ragged
     targets: Ragged
+    source_ends: Ends = SOURCE_ENDS
+    target_ends: Ends = TARGET_ENDS
 
     @classmethod
     def from_sequences(
-        cls, sources: Iterable[Sequence[int]], targets: Iterable[Sequence[int]]
+        cls, sources: Iterable[Sequence[int]], targets: Iterable[Sequence[int]], *ends: Ends
     ) -> "EncodedPairs":
-        return cls(Ragged.from_sequences(sources), Ragged.from_sequences(targets))
+        return cls(Ragged.from_sequences(sources), Ragged.from_sequences(targets), *ends)
 
     def __len__(self) -> int:
         return len(self.sources)
 
     @property
     def lengths(self) -> list[tuple[int, int]]:
-        """Lengths (source, target) as in a batch, with EOS, and BOS and EOS."""
-        source, target = self.sources.lengths + 1, self.targets.lengths + 2
+        """Lengths (source, target) as in a batch."""
+        source = self.sources.lengths + len(self.source_ends)
+        target = self.targets.lengths + len(self.target_ends)
         return list(zip(source.tolist(), target.tolist(), strict=True))
 
 
@@ -131,8 +134,8 @@ class TokenBatches:
 
     def collate(self, epoch: int, indices: Sequence[int]) -> PairBatch:
         encoded = self.examples(epoch)
-        source = pad([encoded.sources[i] for i in indices], after=(EOS,))
-        target = pad([encoded.targets[i] for i in indices], before=(BOS,), after=(EOS,))
+        source = pad([encoded.sources[i] for i in indices], encoded.source_ends)
+        target = pad([encoded.targets[i] for i in indices], encoded.target_ends)
         return Batch(source, target, tuple(indices))
 
 
@@ -229,22 +232,17 @@ def plan_by_sum(sizes: Sequence[int], most: int) -> list[range]:
     return [*ranges, range(start, len(sizes))] if sizes else []
 
 
-def pad(
-    sequences: Iterable[Sequence[int] | NDArray[Any]],
-    *,
-    before: tuple[int, ...] = (),
-    after: tuple[int, ...] = (),
-) -> Padded:
-    """Pad sequences of ids, each with `before` prepended and `after` appended, with 0 to one tensor
-    (rows, longest)."""
-    rows, first = list(sequences), len(before)
-    lengths = np.array([first + len(row) + len(after) for row in rows], np.int64)
-    items = np.full((len(rows), int(lengths.max(initial=first + len(after)))), PAD, np.int64)
-    items[:, :first] = before
+def pad(sequences: Iterable[Sequence[int] | NDArray[Any]], ends: Ends = NO_ENDS) -> Padded:
+    """Pad sequences of ids, each with the ids of `ends` around it, with 0 to one tensor (rows,
+    longest). No model reads the padding, so that any id may be it."""
+    rows, first = list(sequences), len(ends.before)
+    lengths = np.array([len(row) + len(ends) for row in rows], np.int64)
+    items = np.zeros((len(rows), int(lengths.max(initial=len(ends)))), np.int64)
+    items[:, :first] = ends.before
     for number, row in enumerate(rows):
         end = first + len(row)
         items[number, first:end] = row
-        items[number, end : end + len(after)] = after
+        items[number, end : end + len(ends.after)] = ends.after
     return Padded(torch.from_numpy(items), torch.from_numpy(lengths))
 
 

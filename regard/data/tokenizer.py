@@ -8,8 +8,10 @@ such as &quot; are not split.
 With `keeps_space`, as for language models, all white space stays: the start is not a space, further
 white space is a chunk of BPE, and of words each is a token, but for the one space between two.
 
-Every vocabulary has four special tokens: PAD 0 for padding, UNK 1 for parts that are not in the
-vocabulary, BOS 2 and EOS 3 for the beginning and end of a target.
+Every vocabulary that is learned here has four special tokens: PAD 0 for padding, UNK 1 for parts
+that are not in the vocabulary, BOS 2 and EOS 3 for the beginning and end of a target. Those of a
+pretrained tokenizer (regard.data.text.pretrained) have other ids, or are missing: models and
+recipes take them from `Tokenizer.specials`.
 
 Source:  sennrich2016, section 3.2 (BPE), through the `tokenizers` library.
 """
@@ -18,8 +20,10 @@ import json
 import os
 import re
 import sys
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
@@ -33,7 +37,7 @@ from regard.system.files import read_json
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
-"""Display names of the special tokens, by id."""
+"""Display names of the special tokens of a vocabulary that is learned here, by id."""
 
 # In the vocabulary their names end in a space, which no piece does: the text "</s>" must not become
 # EOS.
@@ -47,12 +51,149 @@ _BPE_CHUNK = (
     rf"|\s{_RUN}(?!\S)|\s"  # a space before a word is part of it
 )
 _WORD_ENDS = re.compile(r"(?<=\S) (?=\S)|(\s)")
-_SHOWN_SPACE = "\u2581"
+SHOWN_SPACE = "\u2581"
 _PARALLEL = "TOKENIZERS_PARALLELISM"
 
 
-class _TokenizerFile(msgspec.Struct):
-    format: Literal["regard-tokenizer"]
+class Specials(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Ids of the special tokens of a tokenizer; None for one that it lacks."""
+
+    pad: int | None = None
+    unk: int | None = None
+    bos: int | None = None
+    eos: int | None = None
+    start: int | None = None
+    """First input of a decoder: bos, or pad as in Marian and T5."""
+
+    def require(self, name: str) -> int:
+        """Return an id by its name. Raises UserError if the tokenizer lacks it."""
+        number = getattr(self, name)
+        if number is None:
+            raise UserError(f"the tokenizer has no token {name!r}, which this model needs")
+        return number
+
+    @property
+    def filler(self) -> int:
+        """Id of a text without tokens, and of a dropped token: unk, or the first one there is."""
+        ids = (self.unk, self.pad, self.eos, self.bos, 0)
+        return next(number for number in ids if number is not None)
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Ids before and after those of a text."""
+
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.before) + len(self.after)
+
+    def around(self, ids: Iterable[int]) -> list[int]:
+        return [*self.before, *ids, *self.after]
+
+
+NO_ENDS, SOURCE_ENDS, TARGET_ENDS = Ends(), Ends(after=(EOS,)), Ends((BOS,), (EOS,))
+"""Ids around a text that is classified, tagged or continued, around a source, and around a target,
+of tokenizers that are trained here."""
+
+
+class Tokenizer(ABC):
+    """Tokenizer with a fixed vocabulary: one that is trained here, or a pretrained one."""
+
+    config: TokenizerConfig
+    specials: Specials
+    keeps_space: bool
+    banned: tuple[int, ...] = ()
+    """Ids that a language model never generates."""
+    text_ends: Ends
+    source_ends: Ends
+    target_ends: Ends
+    """Ids around a text that is classified, tagged or continued, a source, and a target."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the size of the vocabulary of a model."""
+
+    @abstractmethod
+    def encode(self, text: str) -> list[int]:
+        """Convert a text to token ids, without those around it."""
+
+    @abstractmethod
+    def decode(self, ids: Iterable[int]) -> str:
+        """Convert token ids to a text, without special tokens."""
+
+    @abstractmethod
+    def normalize(self, text: str) -> str:
+        """Return a reference in the form of outputs."""
+
+    @abstractmethod
+    def parts(self, text: str) -> list[tuple[int, str]]:
+        """Return each token id of a text, with its part of the normalized text."""
+
+    @abstractmethod
+    def label(self, number: int) -> str:
+        """Return the label of a token in pictures."""
+
+    @abstractmethod
+    def save(self, path: str | Path) -> None:
+        """Write the file that `load_tokenizer` reads."""
+
+    @property
+    def noun(self) -> str:
+        return {"word": "words", "char": "characters"}.get(self.config.kind, "subwords")
+
+    def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
+        # The batch method of the library starts threads, after which a forked process warns.
+        return [self.encode(text) for text in texts]
+
+    def tokens(self, content: str | Iterable[int], ends: Ends = NO_ENDS) -> list[str]:
+        r"""Return a label for each token: its space is shown as "\u2581", an unknown part of a text
+        as <unk:part>.
+
+        ends: ids around the content, which have labels, too.
+        """
+        if isinstance(content, str):
+            labels = []
+            for number, part in self.parts(content):
+                is_unknown = number == self.specials.unk
+                labels.append(f"<unk:{part}>" if is_unknown else self.label(number))
+        else:
+            labels = [self.label(number) for number in content]
+        before, after = map(self.label, ends.before), map(self.label, ends.after)
+        return [*before, *labels, *after]
+
+    def segment(self, text: str) -> list[str]:
+        """Return the part of the normalized text for each token, known or not."""
+        return [part for _, part in self.parts(text)]
+
+    def unknown(self, text: str) -> tuple[str, ...]:
+        """Return the unknown parts of a text, each once: words (kind word) or characters."""
+        unknown = (part for number, part in self.parts(text) if number == self.specials.unk)
+        return tuple(dict.fromkeys(unknown))
+
+    def shorten(self, text: str, most: int) -> str:
+        """Return the longest beginning of a text with at most `most` tokens, stripped."""
+        text = text.strip()
+        if len(self.encode(text)) <= most:
+            return text
+        # The number of tokens nearly always grows with the length; where it does not, the text is a
+        # little shorter.
+        fits, too_long = 0, len(text)
+        while too_long - fits > 1:
+            middle = (fits + too_long) // 2
+            is_short = len(self.encode(text[:middle])) <= most
+            fits, too_long = (middle, too_long) if is_short else (fits, middle)
+        return text[:fits].rstrip()
+
+    def check(self, number: int) -> None:
+        if not 0 <= number < len(self):
+            raise ValueError(f"a token id must be from 0 to {len(self) - 1}, got {number}")
+
+
+class TrainedFile(msgspec.Struct, tag_field="format", tag="regard-tokenizer"):
+    """File of a tokenizer that is trained here."""
+
     version: Literal[1]
     config: TokenizerConfig
     pieces: Sequence[str]
@@ -60,8 +201,12 @@ class _TokenizerFile(msgspec.Struct):
     keeps_space: bool = False
 
 
-class Tokenizer:
-    """Tokenizer with a fixed vocabulary. Create one with `Tokenizer.train` or `Tokenizer.load`."""
+class TrainedTokenizer(Tokenizer):
+    """Tokenizer that is trained here. Create one with `TrainedTokenizer.train`."""
+
+    specials = Specials(pad=PAD, unk=UNK, bos=BOS, eos=EOS, start=BOS)
+    banned = (PAD, UNK, BOS, EOS)
+    text_ends, source_ends, target_ends = NO_ENDS, SOURCE_ENDS, TARGET_ENDS
 
     def __init__(
         self,
@@ -75,7 +220,7 @@ class Tokenizer:
         self.config, self.keeps_space = config, keeps_space
         self.merges = tuple(merges)
         self._pieces = (*_INNER_SPECIALS, *pieces)
-        self._labels = (*SPECIALS, *[piece.replace(" ", _SHOWN_SPACE) for piece in pieces])
+        self._labels = (*SPECIALS, *[piece.replace(" ", SHOWN_SPACE) for piece in pieces])
         self._numbers = {piece: number for number, piece in enumerate(self._pieces)}
         self._normalizer = _normalizer(config, keeps_space)
         self._bpe = None
@@ -128,10 +273,6 @@ class Tokenizer:
         chunks = _simple_chunks(normal, self.config, self.keeps_space)
         return [self._numbers.get(chunk, UNK) for chunk in chunks]
 
-    def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
-        # The batch method of the library starts threads, after which a forked process warns.
-        return [self.encode(text) for text in texts]
-
     def normalize(self, text: str) -> str:
         """Return a text in the form in which `decode` returns it, with its unknown parts."""
         normal = _normalize(text, self._normalizer)
@@ -141,7 +282,7 @@ class Tokenizer:
         """Convert token ids to a text. PAD, BOS and EOS are omitted; UNK becomes <unk>."""
         shown = []
         for number in ids:
-            self._check(number)
+            self.check(number)
             if number not in (PAD, BOS, EOS):
                 shown.append(SPECIALS[UNK] if number == UNK else self._pieces[number])
         if self.config.kind == "word" and self.keeps_space:
@@ -156,62 +297,22 @@ class Tokenizer:
         is_prepended = self.config.kind == "bpe" and not self.keeps_space
         return text.removeprefix(" ") if is_prepended else text
 
-    def tokens(self, content: str | Iterable[int]) -> list[str]:
-        r"""Return a label for each token: its space is shown as "\u2581", an unknown part of a text
-        as <unk:part>."""
-        if not isinstance(content, str):
-            ids = list(content)
-            for number in ids:
-                self._check(number)
-            return [self._labels[number] for number in ids]
-        labels = []
-        for number, part in self._parts(content):
-            labels.append(f"<unk:{part}>" if number == UNK else self._labels[number])
-        return labels
-
-    @property
-    def noun(self) -> str:
-        return {"bpe": "subwords", "word": "words", "char": "characters"}[self.config.kind]
-
-    def segment(self, text: str) -> list[str]:
-        """Return the part of the normalized text for each token, known or not."""
-        return [part for _, part in self._parts(text)]
-
-    def shorten(self, text: str, most: int) -> str:
-        """Return the longest beginning of a text with at most `most` tokens, stripped."""
-        text = text.strip()
-        if len(self.encode(text)) <= most:
-            return text
-        # The number of tokens nearly always grows with the length; where it does not, the text is a
-        # little shorter.
-        fits, too_long = 0, len(text)
-        while too_long - fits > 1:
-            middle = (fits + too_long) // 2
-            is_short = len(self.encode(text[:middle])) <= most
-            fits, too_long = (middle, too_long) if is_short else (fits, middle)
-        return text[:fits].rstrip()
-
-    def unknown(self, text: str) -> tuple[str, ...]:
-        """Return the unknown parts of a text, each once: words (kind word) or characters."""
-        return tuple(dict.fromkeys(part for number, part in self._parts(text) if number == UNK))
+    def label(self, number: int) -> str:
+        self.check(number)
+        return self._labels[number]
 
     def save(self, path: str | Path) -> None:
         pieces = self._pieces[len(SPECIALS) :]
-        file = _TokenizerFile(
-            "regard-tokenizer", 1, self.config, pieces, self.merges, self.keeps_space
-        )
+        file = TrainedFile(1, self.config, pieces, self.merges, self.keeps_space)
         content = json.dumps(msgspec.to_builtins(file), ensure_ascii=False, indent=0)
         Path(path).write_text(content + "\n", encoding="utf-8")
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read a file written by `save`. Raises UserError if it is missing or damaged."""
-        file = read_json(Path(path), _TokenizerFile)
+    def from_file(cls, file: TrainedFile) -> Self:
         pieces, merges, keeps_space = file.pieces, file.merges, file.keeps_space
         return cls(file.config, pieces=pieces, merges=merges, keeps_space=keeps_space)
 
-    def _parts(self, text: str) -> list[tuple[int, str]]:
-        """Return each token id of a text, with its part of the normalized text."""
+    def parts(self, text: str) -> list[tuple[int, str]]:
         normal = _normalize(text, self._normalizer)
         if not self._bpe:
             chunks = _simple_chunks(normal, self.config, self.keeps_space)
@@ -220,9 +321,10 @@ class Tokenizer:
         parts = [normal[first:last] for first, last in encoding.offsets]
         return list(zip(encoding.ids, parts, strict=True))
 
-    def _check(self, number: int) -> None:
-        if not 0 <= number < len(self):
-            raise ValueError(f"a token id must be from 0 to {len(self) - 1}, got {number}")
+
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """Read a file that a tokenizer saved. Raises UserError if it is missing or damaged."""
+    return TrainedTokenizer.from_file(read_json(Path(path), TrainedFile))
 
 
 def train_tokenizers(
@@ -231,12 +333,14 @@ def train_tokenizers(
     config: PairTokenizerConfig,
     *,
     origin: str = "text",
-) -> tuple[Tokenizer, Tokenizer]:
+) -> tuple[TrainedTokenizer, TrainedTokenizer]:
     """Train the tokenizers of the source and target side; one for both if `config.joint`."""
     if config.joint:
-        both = Tokenizer.train([*sources, *targets], config, origin=origin)
+        both = TrainedTokenizer.train([*sources, *targets], config, origin=origin)
         return both, both
-    first, second = (Tokenizer.train(side, config, origin=origin) for side in (sources, targets))
+    first, second = (
+        TrainedTokenizer.train(side, config, origin=origin) for side in (sources, targets)
+    )
     return first, second
 
 

@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from regard.attention.choices.hard import reinforce, sampling_choices
 from regard.data.batches import Batch, pad
+from regard.data.tokenizer import Ends
 from regard.lab.protocol import Trial
 from regard.models.cores.core import Core
 from regard.models.cores.recurrent import Recurrent
@@ -119,7 +120,7 @@ def recurrent_model(symbols: int, *, attention: str, **sizes: Any) -> Model:
 def pairs(source: Tensor | None, target: Tensor) -> Batch:
     """Return the batch of a source (rows, m), if any, and BOS and a target (rows, t)."""
     padded = None if source is None else pad(source.tolist())
-    return Batch(padded, pad(target.tolist(), before=(0,)), tuple(range(len(target))))
+    return Batch(padded, pad(target.tolist(), Ends((0,))), tuple(range(len(target))))
 
 
 @torch.no_grad()

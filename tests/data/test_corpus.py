@@ -9,7 +9,7 @@ import pytest
 from regard.data.config import TokenizerConfig
 from regard.data.text import corpus as module
 from regard.data.text.corpus import Corpus, make_corpus, read_corpus
-from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer import TrainedTokenizer
 from regard.errors import UserError
 
 SYMBOLS = [*"ae1.\n\n \u0301\ufdfa\u2028\u00a0", "  \n", "\r\n", "&quot;"]
@@ -60,7 +60,7 @@ def test_parts_and_lines_are_those_of_the_text(monkeypatch):
 def check_blocks(corpus: Corpus, text: str, whole: list[str], **settings) -> None:
     """Compare tokens and vocabulary of a corpus in blocks with those of the whole text."""
     config = TokenizerConfig(vocab_size=60, **settings)
-    tokenizer, again = Tokenizer.train(whole, config), Tokenizer.train(corpus, config)
+    tokenizer, again = TrainedTokenizer.train(whole, config), TrainedTokenizer.train(corpus, config)
     ids = [token for block in corpus for token in tokenizer.encode(block)]
     assert ids == tokenizer.encode(text)
     assert len(again) == len(tokenizer)
@@ -97,7 +97,7 @@ def test_a_line_without_end_is_split_at_spaces(monkeypatch, kind):
 
 def test_a_vocabulary_of_subwords_needs_texts_that_can_be_read_twice():
     with pytest.raises(TypeError, match="`texts` must be iterable more than once for BPE"):
-        Tokenizer.train(iter(["a b"]), TokenizerConfig(kind="bpe", vocab_size=60))
+        TrainedTokenizer.train(iter(["a b"]), TokenizerConfig(kind="bpe", vocab_size=60))
 
 
 @pytest.mark.parametrize("block", [7, 1 << 18])

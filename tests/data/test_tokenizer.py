@@ -11,7 +11,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from regard.data.config import PairTokenizerConfig, TokenizerConfig
-from regard.data.tokenizer import BOS, EOS, PAD, SPECIALS, UNK, Tokenizer, train_tokenizers
+from regard.data.tokenizer import (
+    BOS,
+    EOS,
+    PAD,
+    SPECIALS,
+    UNK,
+    Tokenizer,
+    TrainedTokenizer,
+    load_tokenizer,
+    train_tokenizers,
+)
 from regard.errors import UserError
 
 RAW = [
@@ -30,7 +40,7 @@ TEXTS = st.lists(st.lists(LETTERS, min_size=1, max_size=6).map(" ".join), min_si
 
 
 def train(kind: Literal["bpe", "word", "char"], texts: list[str], **options) -> Tokenizer:
-    return Tokenizer.train(texts, TokenizerConfig(kind=kind, **options))
+    return TrainedTokenizer.train(texts, TokenizerConfig(kind=kind, **options))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -182,7 +192,7 @@ def test_train_does_not_change_the_environment(monkeypatch):
 def test_load_restores_what_was_saved(kind, tmp_path):
     tokenizer = train(kind, [*RAW, *TOKENIZED], vocab_size=70, lowercase=True)
     tokenizer.save(tmp_path / "tokenizer.json")
-    loaded = Tokenizer.load(tmp_path / "tokenizer.json")
+    loaded = load_tokenizer(tmp_path / "tokenizer.json")
     assert (loaded.config, len(loaded)) == (tokenizer.config, len(tokenizer))
     assert loaded.encode_batch(RAW) == tokenizer.encode_batch(RAW)
 
@@ -197,7 +207,7 @@ def test_load_rejects_a_damaged_file(change, tmp_path):
     for damaged in (content, content[:-9]):
         path.write_text(damaged, encoding="utf-8")
         with pytest.raises(UserError, match=r"tokenizer\.json: damaged"):
-            Tokenizer.load(path)
+            load_tokenizer(path)
 
 
 @pytest.mark.parametrize(
@@ -206,4 +216,4 @@ def test_load_rejects_a_damaged_file(change, tmp_path):
 def test_bytes_that_are_not_text_are_refused(monkeypatch, encoding, message):
     monkeypatch.setattr("sys.getfilesystemencoding", lambda: encoding)
     with pytest.raises(UserError, match=rf"not valid Unicode: 'caf\\udcc3.*{message}"):
-        Tokenizer.train(["caf\udcc3\udca9"], TokenizerConfig(kind="char"))
+        TrainedTokenizer.train(["caf\udcc3\udca9"], TokenizerConfig(kind="char"))

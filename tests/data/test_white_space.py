@@ -11,7 +11,7 @@ from regard.data.config import TaggedConfig, TokenizerConfig
 from regard.data.tables import read_column
 from regard.data.text.pairs import read_pairs
 from regard.data.text.tagged import read_tagged, read_words
-from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer import TrainedTokenizer
 from regard.data.track_files import read_frames
 
 WHITE = [char for char in map(chr, range(0x3001)) if char.isspace() and char not in " \t\r\n"]
@@ -63,7 +63,7 @@ def test_names_of_agents_are_divided_by_the_separator_alone(tmp_path, separator)
 @given(text=st.text(st.sampled_from(["a", "1", ".", " ", "\n", "\t", *WHITE])))
 def test_tokenizers_that_keep_white_space_lose_none(kind, text):
     config = TokenizerConfig(kind=kind, normalize="none")
-    tokenizer = Tokenizer.train(["a 1.\n", text], config, keeps_space=True)
+    tokenizer = TrainedTokenizer.train(["a 1.\n", text], config, keeps_space=True)
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert "".join(tokenizer.segment(text)).replace(" ", "") == text.replace(" ", "")
     # Blocks of a text, which end at line ends, are tokenized one by one.
@@ -74,6 +74,6 @@ def test_tokenizers_that_keep_white_space_lose_none(kind, text):
 
 def test_indentation_is_short_subwords_before_the_space_of_a_word():
     text = "\n  b" * 50 + " " * 500
-    tokenizer = Tokenizer.train([text], TokenizerConfig(), keeps_space=True)
+    tokenizer = TrainedTokenizer.train([text], TokenizerConfig(), keeps_space=True)
     assert tokenizer.tokens("\n  b")[-1] == "\u2581b"
     assert max(map(len, tokenizer.tokens(range(len(tokenizer))))) <= 64

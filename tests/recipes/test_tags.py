@@ -10,7 +10,7 @@ import pytest
 from regard.data.config import TaggedConfig, TokenizerConfig
 from regard.data.embedded.tags import make_sentences
 from regard.data.text.tagged import TaggedBatches, TaggedSentences, encode_words, read_tagged
-from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer import TrainedTokenizer
 from regard.errors import UserError
 from regard.recipes.load import load
 from regard.recipes.metrics.tags import find_scheme, get_entities, tag_scores
@@ -91,7 +91,7 @@ def test_sentences_without_entities_have_the_same_scores_as_others():
 
 def test_first_subwords_have_the_tags_and_batches_hold_every_sentence():
     config = TokenizerConfig(kind="char")
-    tokenizer = Tokenizer.train(["ab c"], config)
+    tokenizer = TrainedTokenizer.train(["ab c"], config)
     ids, first = encode_words(("ab", "c", "?"), tokenizer)
     assert first == [0, 2, 3]
     assert len(ids) == 4

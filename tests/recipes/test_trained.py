@@ -10,7 +10,7 @@ import pytest
 
 import regard
 from regard.data.config import TokenizerConfig
-from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer import TrainedTokenizer
 from regard.errors import UserError
 from regard.recipes.base.recipe import Ranked
 from regard.recipes.base.trained import TrainedRun
@@ -259,7 +259,7 @@ def test_load_names_a_truncated_or_missing_file(copied: Path, name: str) -> None
 
 
 def test_load_refuses_a_tokenizer_of_another_run(copied: Path) -> None:
-    tokenizer = Tokenizer.train(["bob"], TokenizerConfig(kind="char"))
+    tokenizer = TrainedTokenizer.train(["bob"], TokenizerConfig(kind="char"))
     tokenizer.save(copied / "artifacts" / "tokenizer.json")
     with pytest.raises(UserError, match=r"model\.safetensors does not fit this model"):
         load(copied)

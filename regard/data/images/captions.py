@@ -21,7 +21,7 @@ from regard.data.images.box_batches import Frame, cache_resized, stack_images
 from regard.data.images.coco import read_coco_captions
 from regard.data.images.files import open_images
 from regard.data.text.pairs import read_pairs
-from regard.data.tokenizer import BOS, EOS
+from regard.data.tokenizer import TARGET_ENDS, Ends
 from regard.errors import UserError
 from regard.system.files import plain_name
 
@@ -92,7 +92,7 @@ DescribedImages = CaptionedImages | CaptionedShapes
 """Images with one or several captions each, by index."""
 
 CaptionBatch = Batch[Tensor, Padded]
-"""Images (rows, 3, height, width) in [0, 1]; a caption's token ids of each, BOS w1 .. wn EOS."""
+"""Images (rows, 3, height, width) in [0, 1]; token ids of a caption of each, and those around."""
 
 
 @dataclass(eq=False)
@@ -102,6 +102,7 @@ class CaptionBatches(BatchesByCount):
     data: DescribedImages
     encode: Callable[[str], list[int]]
     """Function that returns the token ids of a caption."""
+    ends: Ends = TARGET_ENDS
 
     def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
         return np.asarray(self.data.epoch(epoch), np.int64)
@@ -119,7 +120,7 @@ class CaptionBatches(BatchesByCount):
 
     def collate_pairs(self, pairs: Sequence[tuple[int, int]]) -> CaptionBatch:
         """Return the tensors of images with a caption of each, by their numbers."""
-        target = pad([[BOS, *self.encode(self.data.captions(i)[k]), EOS] for i, k in pairs])
+        target = pad([self.encode(self.data.captions(i)[k]) for i, k in pairs], self.ends)
         source = stack_images([self.data.pixels(i) for i, _ in pairs])
         return Batch(source, target, tuple(i for i, _ in pairs))
 

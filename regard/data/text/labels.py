@@ -82,7 +82,8 @@ class LabeledBatches:
     batch_tokens: int
     seed: int
     word_dropout: float = 0.0
-    """Share of the tokens replaced by UNK, others in each epoch."""
+    """Share of the tokens replaced by `filler`, others in each epoch."""
+    filler: int = UNK
     extend: Callable[[Padded, Sequence[int]], Any] | None = None
     """Function that adds to the source of a batch what else the model reads of these texts."""
     origin: str = "texts"
@@ -98,7 +99,7 @@ class LabeledBatches:
         if self.word_dropout:
             for position, (row, i) in enumerate(zip(rows, indices, strict=True)):
                 draw = generator(self.seed, epoch, i).random(len(row))
-                rows[position] = np.where(draw < self.word_dropout, UNK, row)
+                rows[position] = np.where(draw < self.word_dropout, self.filler, row)
         texts = pad(rows)
         source = texts if self.extend is None else self.extend(texts, indices)
         return Batch(source, self.target(texts, indices), tuple(indices))

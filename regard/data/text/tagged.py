@@ -22,7 +22,7 @@ from regard.data.batches import Ragged
 from regard.data.config import TaggedConfig
 from regard.data.tables import FORMATS, decode_line, excerpt, locate, read_lines, read_table
 from regard.data.text.labels import LabeledBatches, normalize_label
-from regard.data.tokenizer import UNK, Tokenizer
+from regard.data.tokenizer import Tokenizer
 from regard.errors import UserError
 from regard.system.files import suffix_of
 
@@ -86,13 +86,12 @@ def read_words(path: Path, config: TaggedConfig) -> Iterator[tuple[int, Sequence
 
 
 def encode_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-    """Return the token ids of a sentence, and the position of the first token of each word."""
-    ids: list[int] = []
-    first = []
+    """Return the token ids of a sentence and around it, and the first position of each word."""
+    ids, first = [*tokenizer.text_ends.before], []
     for word in words:
         first.append(len(ids))
-        ids += tokenizer.encode(word) or [UNK]
-    return ids, first
+        ids += tokenizer.encode(word) or [tokenizer.specials.filler]
+    return [*ids, *tokenizer.text_ends.after], first
 
 
 class TaggedBatches(LabeledBatches):

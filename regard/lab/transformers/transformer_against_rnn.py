@@ -8,6 +8,7 @@ import torch
 from regard.data.batches import Batch, pad
 from regard.data.embedded.dates import DatesDataset
 from regard.data.embedded.dates_config import DatesConfig
+from regard.data.tokenizer import Ends
 from regard.lab.protocol import Bound, Claim, Difference, Numbers, Trial
 from regard.lab.tasks import is_right, mean, token_model, train
 from regard.models.cores.recurrent import Recurrent
@@ -24,7 +25,7 @@ def run(trial: Trial) -> Numbers:
         examples = [dates.example(split, index=index) for index in taken]
         texts = [one.iso.replace("-", "") for one in examples] + [one.text for one in examples]
         rows = [[ids.setdefault(word, len(ids) + 1) for word in find_words(text)] for text in texts]
-        return Batch(pad(rows[len(taken) :]), pad(rows[: len(taken)], before=(0,)), tuple(taken))
+        return Batch(pad(rows[len(taken) :]), pad(rows[: len(taken)], Ends((0,))), tuple(taken))
 
     def make(random: torch.Generator) -> Batch:
         return draw("train", torch.randint(count, (64,), generator=random).tolist())

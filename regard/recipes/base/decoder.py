@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.data.batches import pad
-from regard.data.tokenizer import BOS, EOS, SPECIALS, Tokenizer
+from regard.data.tokenizer import Ends, Tokenizer
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.look.maps import SampleMaps
@@ -83,6 +83,11 @@ class DecoderRecipe(Recipe[ConfigT]):
             return decode
         return dataclasses.replace(decode, max_length=min(decode.max_length, limit))
 
+    def search_ids(self) -> tuple[int, int, int]:
+        """Return the first input of a decoder, the id that ends an output, and padding."""
+        require = self.tokenizer.specials.require
+        return require("start"), require("eos"), require("pad")
+
     def postprocess(self, example: Example) -> Answer:
         empty = Hypothesis(tokens=[], score=0.0, log_prob=0.0, finished=True)
         outputs, ranked = [], []
@@ -100,7 +105,7 @@ class DecoderRecipe(Recipe[ConfigT]):
             title=title,
             tokens=self.tokenizer.tokens,
             text=self.tokenizer.decode,
-            begin=SPECIALS[BOS],
+            begin=self.tokenizer.label(self.search_ids()[0]),
             **options,
         )
 
@@ -120,7 +125,8 @@ class DecoderRecipe(Recipe[ConfigT]):
     def _teacher_inputs(self, model: Any, example: Example, i: int) -> tuple[Any, Padded]:
         """Return a row's source and best output, with EOS if finished, as the model's inputs."""
         best: Hypothesis = example.outputs[i][0]
-        target = pad([[BOS, *best.tokens, *([EOS] if best.finished else [])]])
+        bos, eos, _ = self.search_ids()
+        target = pad([best.tokens], Ends((bos,), (eos,) if best.finished else ()))
         device = device_of(model)
         return self.source(example.rows[i]).to(device), target.to(device)
 

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.held_out import split_data
-from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer import Tokenizer, TrainedTokenizer, load_tokenizer
 from regard.errors import UserError
 from regard.look.maps import SampleMaps
 from regard.look.sample import Sample
@@ -242,9 +242,9 @@ class Recipe(ABC, Generic[ConfigT]):
     ) -> Tokenizer:
         """Load the tokenizer of the initial run, or train one on texts."""
         if self.run.init is not None:
-            return Tokenizer.load(Path(self.run.init.folder) / ARTIFACTS / "tokenizer.json")
+            return load_tokenizer(Path(self.run.init.folder) / ARTIFACTS / "tokenizer.json")
         config = self.settings.tokenizer
-        return Tokenizer.train(texts, config, keeps_space=keeps_space, origin=origin)
+        return TrainedTokenizer.train(texts, config, keeps_space=keeps_space, origin=origin)
 
     def pretrain(self, folder: Path) -> None:  # one recipe has something to do here
         """Train the models that the main model needs, each in a folder of its own."""

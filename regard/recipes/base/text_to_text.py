@@ -2,7 +2,7 @@
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from regard.attention.masks import Padded
 from regard.data.batches import EncodedPairs, TokenBatches, pad
 from regard.data.tables import read_column
 from regard.data.text.pairs import Pairs, limit_length
-from regard.data.tokenizer import BOS, EOS, PAD, SPECIALS, UNK, Tokenizer
+from regard.data.tokenizer import Tokenizer, load_tokenizer
 from regard.decode.hypothesis import Hypothesis
 from regard.errors import UserError
 from regard.look.sample import Axis, Sample
@@ -57,10 +57,8 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
         notes = (*dataset.notes, *notices)
         if len(keep) < len(pairs):
             pairs = pairs.take(keep)
-            encoded = EncodedPairs.from_sequences(
-                (encoded.sources[i].tolist() for i in keep),
-                (encoded.targets[i].tolist() for i in keep),
-            )
+            sources, targets = encoded.sources, encoded.targets
+            encoded = self.to_encoded([sources[i] for i in keep], [targets[i] for i in keep])
         return dataclasses.replace(self.to_dataset(pairs), notes=notes, targets=encoded)
 
     def fit(self, train: Dataset[Pairs]) -> dict[str, Any]:
@@ -75,7 +73,11 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
 
     def encode_pairs(self, pairs: Pairs) -> EncodedPairs:
         sources = self.source_tokenizer.encode_batch(pairs.sources)
-        return EncodedPairs.from_sequences(sources, self.tokenizer.encode_batch(pairs.targets))
+        return self.to_encoded(sources, self.tokenizer.encode_batch(pairs.targets))
+
+    def to_encoded(self, sources: Iterable[Any], targets: Iterable[Any]) -> EncodedPairs:
+        ends = self.source_tokenizer.source_ends, self.tokenizer.target_ends
+        return EncodedPairs.from_sequences(sources, targets, *ends)
 
     def batches(self) -> TokenBatches:
         pairs, origin = self.training_pairs()
@@ -129,7 +131,7 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
         if not ids:
             self.notify(f"input {number} is empty, and so is its output")
             return []
-        if UNK in ids:
+        if self.source_tokenizer.specials.unk in ids:
             pieces = join_items([repr(piece) for piece in self.source_tokenizer.unknown(text)])
             self.notify(f"input {number}: never seen in training, so read as unknown: {pieces}")
         return [Prompt(text, ids, number)]
@@ -138,22 +140,22 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
         self, inference: ActiveModel, rows: Sequence[Prompt], trace: Trace | None = None
     ) -> list[list[Hypothesis]]:
         engine = inference.engine_for(traced=trace is not None)
-        sources = [[*row.ids, EOS] for row in rows]
-        config = self.search_config()
-        return engine.search(sources, config=config, bos=BOS, eos=EOS, pad=PAD, trace=trace)
+        sources = [self.source_tokenizer.source_ends.around(row.ids) for row in rows]
+        config, (bos, eos, pad) = self.search_config(), self.search_ids()
+        return engine.search(sources, config=config, bos=bos, eos=eos, pad=pad, trace=trace)
 
     def source(self, row: Prompt) -> Padded:
-        return pad([[*row.ids, EOS]])
+        return pad([row.ids], self.source_tokenizer.source_ends)
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
         text = example.rows[i].text
-        labels = (*self.source_tokenizer.tokens(text), SPECIALS[EOS])
-        return self.describe_sample(text, axes={"source": Axis(labels=labels, kind="token")})
+        labels = self.source_tokenizer.tokens(text, self.source_tokenizer.source_ends)
+        return self.describe_sample(text, axes={"source": Axis(labels=tuple(labels), kind="token")})
 
 
 def _load_tokenizers(folder: Path) -> tuple[Tokenizer, Tokenizer]:
     """Return the tokenizers of sources and targets of a run, one object if they are joint."""
     if (folder / _SOURCE).exists() or (folder / _TARGET).exists():
-        return Tokenizer.load(folder / _SOURCE), Tokenizer.load(folder / _TARGET)
-    joint = Tokenizer.load(folder / _JOINT)
+        return load_tokenizer(folder / _SOURCE), load_tokenizer(folder / _TARGET)
+    joint = load_tokenizer(folder / _JOINT)
     return joint, joint

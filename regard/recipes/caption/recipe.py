@@ -27,7 +27,7 @@ from regard.data.images.captions import (
     read_captions,
 )
 from regard.data.images.files import ENDINGS
-from regard.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from regard.data.tokenizer import load_tokenizer
 from regard.decode.hypothesis import Hypothesis
 from regard.look.sample import Image, Sample
 from regard.models.build import build_captioner
@@ -109,7 +109,7 @@ class CaptionRecipe(DecoderRecipe[CaptionRunConfig], FileRecipe[CaptionRunConfig
         return {_TOKENIZER: self.fit_tokenizer(texts, images.origin)}
 
     def open(self, folder: Path) -> None:
-        self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
+        self.tokenizer = load_tokenizer(folder / _TOKENIZER)
 
     def batches(self) -> CaptionBatches:
         return self._batches(self.read_encoded(self.train).data)
@@ -166,13 +166,14 @@ class CaptionRecipe(DecoderRecipe[CaptionRunConfig], FileRecipe[CaptionRunConfig
         self, inference: ActiveModel, rows: Sequence[NDArray[np.uint8]], trace: Trace | None = None
     ) -> list[list[Hypothesis]]:
         engine = inference.engine_for(traced=trace is not None)
+        bos, eos, pad = self.search_ids()
         return engine.search_images(
             stack_images(rows),
             length=self.config.positions,
             config=self.search_config(),
-            bos=BOS,
-            eos=EOS,
-            pad=PAD,
+            bos=bos,
+            eos=eos,
+            pad=pad,
             trace=trace,
         )
 
@@ -187,6 +188,5 @@ class CaptionRecipe(DecoderRecipe[CaptionRunConfig], FileRecipe[CaptionRunConfig
         )
 
     def _batches(self, images: DescribedImages) -> CaptionBatches:
-        return CaptionBatches(
-            images, self.tokenizer.encode, rows=self.config.batch, seed=self.run.seed
-        )
+        encode, ends = self.tokenizer.encode, self.tokenizer.target_ends
+        return CaptionBatches(images, encode, ends, rows=self.config.batch, seed=self.run.seed)

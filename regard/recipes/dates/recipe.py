@@ -6,7 +6,7 @@ from typing import Any
 from regard.data.batches import EncodedPairs
 from regard.data.embedded import dates
 from regard.data.text.pairs import Pairs, read_pairs
-from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer import Tokenizer, TrainedTokenizer
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.recipe import Dataset
 from regard.recipes.base.run import Run
@@ -41,8 +41,8 @@ class DatesRecipe(TextToTextRecipe[DatesRunConfig]):
         return {"exact_match": exact_match(outputs, references), "signature": signature}
 
     def fit_tokenizers(self, train: Dataset[Pairs]) -> tuple[Tokenizer, Tokenizer]:
-        source = Tokenizer.train(train.data.sources, self.config.source_tokenizer)
-        return source, Tokenizer.train(train.data.targets, self.config.target_tokenizer)
+        source = TrainedTokenizer.train(train.data.sources, self.config.source_tokenizer)
+        return source, TrainedTokenizer.train(train.data.targets, self.config.target_tokenizer)
 
     def training_pairs(self) -> tuple[Callable[[int], EncodedPairs], str]:
         def generate(epoch: int) -> EncodedPairs:

@@ -32,7 +32,7 @@ from regard.data.embedded.scenes import (
 )
 from regard.data.tables import is_table
 from regard.data.text.labels import Labels
-from regard.data.tokenizer import BOS, EOS, SPECIALS, UNK, Tokenizer
+from regard.data.tokenizer import BOS, EOS, SOURCE_ENDS, SPECIALS, UNK, Tokenizer, load_tokenizer
 from regard.decode.guidance import sample_guided
 from regard.errors import UserError
 from regard.look.sample import Axis, Sample
@@ -118,7 +118,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
             stages.train_classifier(folder, self.run, train, val, self.notify)
 
     def open(self, folder: Path) -> None:
-        self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
+        self.tokenizer = load_tokenizer(folder / _TOKENIZER)
         run = folder.parent
         shape = InputShape.load(run / f"{stages.AUTOENCODER}.json").shape
         self.autoencoder = QuantizedAutoencoder(self.config.autoencoder, shape)
@@ -317,4 +317,4 @@ def drawing_paths(
 
 
 def _source(model: Model, texts: Sequence[Sequence[int]]) -> Padded:
-    return pad([[*ids, EOS] for ids in texts]).to(device_of(model))
+    return pad(texts, SOURCE_ENDS).to(device_of(model))

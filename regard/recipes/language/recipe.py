@@ -29,7 +29,7 @@ from regard.data.held_out import describe_held_out, last_part
 from regard.data.number_store import NumberStore
 from regard.data.text.corpus import Corpus, make_corpus, read_corpus
 from regard.data.text.windows import WindowBatches
-from regard.data.tokenizer import SPECIALS, UNK, Tokenizer
+from regard.data.tokenizer import Ends, Tokenizer, load_tokenizer
 from regard.decode.sample import trace_tokens
 from regard.errors import UserError
 from regard.look.maps import SampleMaps
@@ -48,7 +48,6 @@ from regard.system.progress import track
 from regard.trace import Trace
 
 _TOKENIZER = "tokenizer.json"
-_BANNED = list(range(len(SPECIALS)))
 
 
 class LanguageRecipe(Recipe[LanguageRunConfig]):
@@ -85,7 +84,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         return {_TOKENIZER: tokenizer}
 
     def open(self, folder: Path) -> None:
-        self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
+        self.tokenizer = load_tokenizer(folder / _TOKENIZER)
 
     def batches(self) -> WindowBatches:
         text, context, rows = self._texts[0], self.config.context, self.config.batch
@@ -115,7 +114,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
             "nll": nll,
             "perplexity": math.exp(min(nll, 100.0)),
             "bits_per_token": nll / math.log(2),
-            "unknown_tokens": 100 * np.count_nonzero(ids == UNK) / len(ids),
+            "unknown_tokens": 100 * np.count_nonzero(ids == self.tokenizer.specials.unk) / len(ids),
             "examples": len(ids) - 1,
             "signature": f"windows of {context} tokens, {kind}, vocabulary of {size}",
         }
@@ -131,13 +130,13 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         return store.array()
 
     def token_labels(self, text: str) -> list[str]:
-        return self.tokenizer.tokens(self._with_ends(text))
+        return self.tokenizer.tokens(self._with_ends(text), self._start)
 
     def preprocess(self, given: str, number: int) -> list[Prompt]:
         ids = self.encode_text(given).tolist()
         if not ids:
             raise UserError(f"input {number} is empty: there is nothing to continue")
-        return [Prompt(given, ids, number)]
+        return [Prompt(given, self._start.around(ids), number)]
 
     def forward(
         self, inference: ActiveModel, rows: Sequence[Prompt], trace: Trace | None = None
@@ -148,9 +147,9 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         # The state of a recurrent core is never full; with `last`, it too reads only the context.
         window = self.config.context if sampling.context == "last" else self._window
         seeds = [sampling.seed * 1_000_003 + row.number for row in rows]
-        engine = inference.engine_for(traced=trace is not None)
+        engine, banned = inference.engine_for(traced=trace is not None), self.tokenizer.banned
         generated = engine.generate(
-            prompts, sampling, seeds=seeds, trace=trace, window=window, banned=_BANNED
+            prompts, sampling, seeds=seeds, trace=trace, window=window, banned=banned
         )
         outputs = []
         # The pass for the scores belongs to no sample.
@@ -176,7 +175,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
                 raise UserError(f"input {number} has {size}")
             if trace is not None:
                 trace.begin_segment([row])
-            trace_tokens(inference.model, ids, banned=_BANNED, trace=trace)
+            trace_tokens(inference.model, ids, banned=[*self.tokenizer.banned], trace=trace)
         return [None] * len(rows)
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
@@ -225,6 +224,11 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
 
     def _with_ends(self, text: str) -> str:
         return text if self.tokenizer.keeps_space else text.replace("\n", " <eos> ")
+
+    @property
+    def _start(self) -> Ends:
+        """Ids before a text that is continued."""
+        return Ends(self.tokenizer.text_ends.before)
 
     @cached_property
     def _texts(self) -> tuple[Corpus, Corpus, tuple[str, ...]]:

@@ -21,7 +21,7 @@ from regard.data.embedded.reviews import make_reviews
 from regard.data.tables import read_column
 from regard.data.text.labels import LabeledBatches, read_labeled
 from regard.data.text.pairs import Pairs
-from regard.data.tokenizer import UNK, Tokenizer
+from regard.data.tokenizer import Tokenizer, load_tokenizer
 from regard.errors import UserError
 from regard.look.sample import Axis, Sample
 from regard.models.build import build_classifier, build_token_reader
@@ -96,7 +96,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig], FileRecipe[ReviewsRunConfig]
         return artifacts
 
     def open(self, folder: Path) -> None:
-        self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
+        self.tokenizer = load_tokenizer(folder / _TOKENIZER)
         super().open(folder)
         target: Any = self.target
         kinds = self.config.naive_bayes
@@ -111,6 +111,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig], FileRecipe[ReviewsRunConfig]
             batch_tokens=self.config.train.batch_tokens,
             seed=self.run.seed,
             word_dropout=self.config.word_dropout,
+            filler=self.tokenizer.specials.filler,
             extend=self._compute_ratios(train, train.targets),
             origin=train.origin,
         )
@@ -146,7 +147,8 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig], FileRecipe[ReviewsRunConfig]
         return (Input(text, str(path), line or None, problem) for line, text, problem in texts)
 
     def shorten(self, value: str) -> str:
-        return self.tokenizer.shorten(value, self.config.data.max_length)
+        most = self.config.data.max_length - len(self.tokenizer.text_ends)
+        return self.tokenizer.shorten(value, most)
 
     def preprocess(self, given: str, number: int) -> list[tuple[str, list[int], Any]]:
         """Return a text, its ids, and its log-count ratios if the model reads them."""
@@ -169,11 +171,14 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig], FileRecipe[ReviewsRunConfig]
 
     def input_sample(self, inference: ActiveModel, example: Example) -> Sample:
         text, ids, _ = example.rows[0]
-        pieces = self.tokenizer.tokens(text)[: len(ids)] or self.tokenizer.tokens(ids)
+        pieces = self.tokenizer.tokens(text, self.tokenizer.text_ends)
+        pieces = pieces if len(pieces) == len(ids) else self.tokenizer.tokens(ids)
         return Sample(title=text, axes={"source": Axis(labels=tuple(pieces), kind="token")})
 
     def encode_texts(self, texts: Sequence[str]) -> Ragged:
-        return Ragged.from_sequences(ids or [UNK] for ids in self.tokenizer.encode_batch(texts))
+        ends, filler = self.tokenizer.text_ends, self.tokenizer.specials.filler
+        encoded = self.tokenizer.encode_batch(texts)
+        return Ragged.from_sequences(ends.around(ids or [filler]) for ids in encoded)
 
     def _segment(self, text: str) -> list[str]:
         return self.tokenizer.segment(text) or [""]

@@ -29,7 +29,7 @@ from regard.data.text.tagged import (
     read_tagged,
     read_words,
 )
-from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer import Tokenizer, load_tokenizer
 from regard.errors import UserError
 from regard.look.sample import Axis, Sample
 from regard.models.build import build_tagger
@@ -116,7 +116,7 @@ class TagsRecipe(FileRecipe[TagsRunConfig]):
         }
 
     def open(self, folder: Path) -> None:
-        self.tokenizer = Tokenizer.load(folder / _TOKENIZER)
+        self.tokenizer = load_tokenizer(folder / _TOKENIZER)
         self.labels = Labels.load(folder / _LABELS)
         self.scheme = find_scheme(self.labels.names)
         self.metric = "entity_f1" if self.scheme else "accuracy"
@@ -128,6 +128,7 @@ class TagsRecipe(FileRecipe[TagsRunConfig]):
             batch_tokens=self.config.train.batch_tokens,
             seed=self.run.seed,
             word_dropout=self.config.word_dropout,
+            filler=self.tokenizer.specials.filler,
             origin=train.origin,
         )
 
@@ -176,7 +177,9 @@ class TagsRecipe(FileRecipe[TagsRunConfig]):
     def shorten(self, value: str | Sequence[str]) -> str | list[str]:
         tokens, offsets = _split(value)
         ids, starts = encode_words(tokens, self.tokenizer)
-        count = sum(end <= self.config.data.max_length for end in (*starts[1:], len(ids)))
+        after = len(self.tokenizer.text_ends.after)
+        ends = (*starts[1:], len(ids) - after)
+        count = sum(end + after <= self.config.data.max_length for end in ends)
         if not isinstance(value, str):
             return list(tokens[:count])
         return value if count >= len(tokens) else value[: offsets[count - 1][1] if count else 0]

@@ -99,9 +99,10 @@ class EncodedPairs:
     @property
     def lengths(self) -> list[tuple[int, int]]:
         """Lengths (source, target) as in a batch."""
-        source = self.sources.lengths + len(self.source_ends)
-        target = self.targets.lengths + len(self.target_ends)
-        return list(zip(source.tolist(), target.tolist(), strict=True))
+        lengths = []
+        for side, ends in ((self.sources, self.source_ends), (self.targets, self.target_ends)):
+            lengths.append((side.lengths + len(ends.before) + len(ends.after)).tolist())
+        return list(zip(*lengths, strict=True))
 
 
 class TokenBatches:
@@ -236,8 +237,9 @@ def pad(sequences: Iterable[Sequence[int] | NDArray[Any]], ends: Ends = NO_ENDS)
     """Pad sequences of ids, each with the ids of `ends` around it, with 0 to one tensor (rows,
     longest). No model reads the padding, so that any id may be it."""
     rows, first = list(sequences), len(ends.before)
-    lengths = np.array([len(row) + len(ends) for row in rows], np.int64)
-    items = np.zeros((len(rows), int(lengths.max(initial=len(ends)))), np.int64)
+    least = first + len(ends.after)
+    lengths = np.array([least + len(row) for row in rows], np.int64)
+    items = np.zeros((len(rows), int(lengths.max(initial=least))), np.int64)
     items[:, :first] = ends.before
     for number, row in enumerate(rows):
         end = first + len(row)

@@ -65,13 +65,6 @@ class Specials(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     start: int | None = None
     """First input of a decoder: bos, or pad as in Marian and T5."""
 
-    def require(self, name: str) -> int:
-        """Return an id by its name. Raises UserError if the tokenizer lacks it."""
-        number = getattr(self, name)
-        if number is None:
-            raise UserError(f"the tokenizer has no token {name!r}, which this model needs")
-        return number
-
     @property
     def filler(self) -> int:
         """Id of a text without tokens, and of a dropped token: unk, or the first one there is."""
@@ -85,9 +78,6 @@ class Ends:
 
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.before) + len(self.after)
 
     def around(self, ids: Iterable[int]) -> list[int]:
         return [*self.before, *ids, *self.after]
@@ -307,11 +297,6 @@ class TrainedTokenizer(Tokenizer):
         content = json.dumps(msgspec.to_builtins(file), ensure_ascii=False, indent=0)
         Path(path).write_text(content + "\n", encoding="utf-8")
 
-    @classmethod
-    def from_file(cls, file: TrainedFile) -> Self:
-        pieces, merges, keeps_space = file.pieces, file.merges, file.keeps_space
-        return cls(file.config, pieces=pieces, merges=merges, keeps_space=keeps_space)
-
     def parts(self, text: str) -> list[tuple[int, str]]:
         normal = _normalize(text, self._normalizer)
         if not self._bpe:
@@ -324,7 +309,9 @@ class TrainedTokenizer(Tokenizer):
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
     """Read a file that a tokenizer saved. Raises UserError if it is missing or damaged."""
-    return TrainedTokenizer.from_file(read_json(Path(path), TrainedFile))
+    file = read_json(Path(path), TrainedFile)
+    pieces, merges, keeps_space = file.pieces, file.merges, file.keeps_space
+    return TrainedTokenizer(file.config, pieces=pieces, merges=merges, keeps_space=keeps_space)
 
 
 def train_tokenizers(

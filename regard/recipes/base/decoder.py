@@ -85,8 +85,11 @@ class DecoderRecipe(Recipe[ConfigT]):
 
     def search_ids(self) -> tuple[int, int, int]:
         """Return the first input of a decoder, the id that ends an output, and padding."""
-        require = self.tokenizer.specials.require
-        return require("start"), require("eos"), require("pad")
+        own = self.tokenizer.specials
+        assert own.start is not None
+        assert own.eos is not None
+        assert own.pad is not None
+        return own.start, own.eos, own.pad
 
     def postprocess(self, example: Example) -> Answer:
         empty = Hypothesis(tokens=[], score=0.0, log_prob=0.0, finished=True)

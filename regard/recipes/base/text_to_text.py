@@ -2,12 +2,12 @@
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from regard.attention.masks import Padded
-from regard.data.batches import EncodedPairs, TokenBatches, pad
+from regard.data.batches import EncodedPairs, Ragged, TokenBatches, pad
 from regard.data.tables import read_column
 from regard.data.text.pairs import Pairs, limit_length
 from regard.data.tokenizer import Tokenizer, load_tokenizer
@@ -57,8 +57,9 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
         notes = (*dataset.notes, *notices)
         if len(keep) < len(pairs):
             pairs = pairs.take(keep)
-            sources, targets = encoded.sources, encoded.targets
-            encoded = self.to_encoded([sources[i] for i in keep], [targets[i] for i in keep])
+            sources = Ragged.from_sequences([encoded.sources[i] for i in keep])
+            targets = Ragged.from_sequences([encoded.targets[i] for i in keep])
+            encoded = dataclasses.replace(encoded, sources=sources, targets=targets)
         return dataclasses.replace(self.to_dataset(pairs), notes=notes, targets=encoded)
 
     def fit(self, train: Dataset[Pairs]) -> dict[str, Any]:
@@ -73,9 +74,7 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
 
     def encode_pairs(self, pairs: Pairs) -> EncodedPairs:
         sources = self.source_tokenizer.encode_batch(pairs.sources)
-        return self.to_encoded(sources, self.tokenizer.encode_batch(pairs.targets))
-
-    def to_encoded(self, sources: Iterable[Any], targets: Iterable[Any]) -> EncodedPairs:
+        targets = self.tokenizer.encode_batch(pairs.targets)
         ends = self.source_tokenizer.source_ends, self.tokenizer.target_ends
         return EncodedPairs.from_sequences(sources, targets, *ends)
 
@@ -140,7 +139,8 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
         self, inference: ActiveModel, rows: Sequence[Prompt], trace: Trace | None = None
     ) -> list[list[Hypothesis]]:
         engine = inference.engine_for(traced=trace is not None)
-        sources = [self.source_tokenizer.source_ends.around(row.ids) for row in rows]
+        ends = self.source_tokenizer.source_ends
+        sources = [[*ends.before, *row.ids, *ends.after] for row in rows]
         config, (bos, eos, pad) = self.search_config(), self.search_ids()
         return engine.search(sources, config=config, bos=bos, eos=eos, pad=pad, trace=trace)
 

@@ -147,7 +147,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig], FileRecipe[ReviewsRunConfig]
         return (Input(text, str(path), line or None, problem) for line, text, problem in texts)
 
     def shorten(self, value: str) -> str:
-        most = self.config.data.max_length - len(self.tokenizer.text_ends)
+        most = self.config.data.max_length - len(self.tokenizer.text_ends.around(()))
         return self.tokenizer.shorten(value, most)
 
     def preprocess(self, given: str, number: int) -> list[tuple[str, list[int], Any]]:

@@ -57,8 +57,8 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
         notes = (*dataset.notes, *notices)
         if len(keep) < len(pairs):
             pairs = pairs.take(keep)
-            sources = Ragged.from_sequences([encoded.sources[i] for i in keep])
-            targets = Ragged.from_sequences([encoded.targets[i] for i in keep])
+            sources = Ragged.from_sequences(encoded.sources[i].tolist() for i in keep)
+            targets = Ragged.from_sequences(encoded.targets[i].tolist() for i in keep)
             encoded = dataclasses.replace(encoded, sources=sources, targets=targets)
         return dataclasses.replace(self.to_dataset(pairs), notes=notes, targets=encoded)
 

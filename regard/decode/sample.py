@@ -33,21 +33,18 @@ from regard.trace import SearchOutput, Trace
 
 @runtime_checkable
 class CausalLanguageModel(Protocol):
-    """Interface of a language model that is run token by token."""
+    """Interface of a language model that reads some tokens at a time."""
 
     def start(self, source: None = None, *, rows: int = 1) -> Any:
         """Return the state of `rows` rows before the first token."""
 
-    def step(
-        self, tokens: Int[Tensor, " rows"], state: Any
+    def steps(
+        self, tokens: Int[Tensor, "rows time"], state: Any
     ) -> tuple[Float[Tensor, "rows vocab"], Any]:
         """Return the logits of the next token, and the state after `tokens`."""
 
     def slide(self, state: Any, window: int) -> Any:
         """Return the state with the keys and values of the last `window` tokens only."""
-
-    def next_logits(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows vocab"]:
-        """Return the logits of the token after these, which are read at once from position 0 on."""
 
 
 def filter_logits(
@@ -74,8 +71,7 @@ def filter_logits(
 
 def check_logits(logits: Float[Tensor, "rows vocab"]) -> None:
     """Raise ValueError if the logits hold NaN or +inf."""
-    highest = logits.amax(-1)  # NaN if any is NaN
-    if not bool((highest < math.inf).all()):
+    if not logits.amax().item() < math.inf:  # NaN if any is NaN
         raise ValueError("logits must not hold NaN or infinity, got one")
 
 
@@ -106,11 +102,16 @@ def sample(
     context = list(tokens if window is None else tokens[-window:])
     sliding = window if config.context == "slide" else None
     run = _Context(model, trace, window=sliding)
+    banned_ids = torch.tensor(banned, dtype=torch.int64, device=run.device)
     logits = run.read(context)
     for number in range(1, config.length + 1):
         check_logits(logits)
-        logits[:, banned] = -math.inf
-        token = int(torch.multinomial(filter_logits(logits, config).cpu(), 1, generator=generator))
+        logits.index_fill_(1, banned_ids, -math.inf)
+        if config.temperature == 0:
+            token = int(logits.argmax(-1))
+        else:
+            probs = filter_logits(logits, config).cpu()
+            token = int(torch.multinomial(probs, 1, generator=generator))
         yield token
         tokens.append(token)
         if number == config.length:
@@ -121,10 +122,7 @@ def sample(
             if trace is not None:
                 trace.begin_segment()  # these tokens are read a second time
             run = _Context(model, trace)
-            if config.context == "last" and trace is None:
-                logits = model.next_logits(torch.tensor([context], device=run.device))
-            else:
-                logits = run.read(context)
+            logits = run.read(context)
         else:
             logits = run.read([token])
             context.append(token)
@@ -170,19 +168,23 @@ class _Context:
         self._log_probs: list[Tensor] = []
 
     def read(self, tokens: list[int]) -> Tensor:
-        """Return the logits (1, vocab) after these tokens."""
+        """Return the logits (1, vocab) after these tokens, read one by one for a trace."""
+        if self._trace is None:
+            return self._advance(tokens)
         logits = torch.empty(0)
         for token in tokens:
-            if self._trace is not None:
-                self._trace.begin_step([0])
-            inputs = torch.tensor([token], device=self.device)
-            logits, self._state = self._model.step(inputs, self._state)
-            if self._window is not None:
-                self._state, self._window = self._model.slide(self._state, self._window), None
-            if self._trace is not None:
-                self._tokens.append(token)
-                self._log_probs.append(logits.detach().float().log_softmax(-1))
-                trace_likely(self._trace, self._log_probs[-1])
+            self._trace.begin_step([0])
+            logits = self._advance([token])
+            self._tokens.append(token)
+            self._log_probs.append(logits.detach().float().log_softmax(-1))
+            trace_likely(self._trace, self._log_probs[-1])
+        return logits
+
+    def _advance(self, tokens: list[int]) -> Tensor:
+        inputs = torch.tensor([tokens], device=self.device)
+        logits, self._state = self._model.steps(inputs, self._state)
+        if self._window is not None:
+            self._state, self._window = self._model.slide(self._state, self._window), None
         return logits
 
     def end(self, last: int) -> None:

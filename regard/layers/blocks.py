@@ -119,9 +119,16 @@ class DecoderBlock(nn.Module):
         return self._cross_and_feedforward(items, source)
 
     def step(
-        self, item: Items, past: KeyValueCache | None, source: Memory | None
+        self,
+        items: Items,
+        past: KeyValueCache | None,
+        source: Memory | None,
+        mask: Mask | None = None,
     ) -> tuple[Items, KeyValueCache]:
-        """Return the block's output for one more target, and the key-value cache extended by it."""
+        """Return the block's output for more targets, and the key-value cache extended by them.
+
+        mask: of self-attention; several targets need one.
+        """
 
         def attend_to_past(x: Tensor) -> Tensor:
             nonlocal past
@@ -131,11 +138,11 @@ class DecoderBlock(nn.Module):
                 past = _method(self.attention, "memory")(x)
                 if self.window is not None:
                     past = SlidingMemory.of(past, window=self.window)
-            return self.attention(x, past)
+            return self.attention(x, past, mask=mask)
 
-        item = self.add_attention(item, attend_to_past)
+        items = self.add_attention(items, attend_to_past)
         assert past is not None
-        return self._cross_and_feedforward(item, source), past
+        return self._cross_and_feedforward(items, source), past
 
     def read_source(self, items: Items, mask: Mask | None) -> Memory:
         """Return the memory of the encoder's output, for all targets."""

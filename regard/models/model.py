@@ -177,16 +177,16 @@ class Model(nn.Module):
         hidden, core = self.core.step(item, state.core)
         return self.writer.answer(hidden), ModelState(core, state.position + 1)
 
+    def steps(
+        self, tokens: Int[Tensor, "rows time"], state: ModelState
+    ) -> tuple[Float[Tensor, "rows vocab"], ModelState]:
+        """Return what `step` does after the last of these tokens, which are read at once."""
+        items = self.writer.embed(tokens, state.position)
+        hidden, core = self.core.steps(items, state.core)
+        return self.writer.answer(hidden), ModelState(core, state.position + tokens.shape[1])
+
     def slide(self, state: ModelState, window: int) -> ModelState:
         return replace(state, core=self.core.slide(state.core, window))
-
-    def next_logits(self, tokens: Int[Tensor, "rows time"]) -> Float[Tensor, "rows vocab"]:
-        """Return the logits after these tokens, read at once. Raises: TypeError with a reader."""
-        if self.reader is not None:
-            kind = type(self.reader).__name__
-            raise TypeError(f"`next_logits` needs a model without a reader, got a {kind}")
-        hidden = self.core(self.writer.embed(tokens), self.core.begin(None, rows=tokens.shape[0]))
-        return self.writer.answer(hidden[:, -1])
 
     def _items(self, source: Any) -> Padded | None:
         if self.reader is not None:

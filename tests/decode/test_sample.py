@@ -60,19 +60,16 @@ class Chain:
     def slide(self, state: int, window: int) -> int:
         return state
 
-    def next_logits(self, tokens: Tensor) -> Tensor:
-        self.longest = max(self.longest, tokens.shape[1])
-        return self.table[tokens[:, -1]].clone()
-
     def __init__(self, table: Tensor):
         self.table, self.longest = table.log(), 0
 
     def start(self, source: None = None, *, rows: int = 1) -> int:
         return 0
 
-    def step(self, tokens: Tensor, state: int) -> tuple[Tensor, int]:
-        self.longest = max(self.longest, state + 1)
-        return self.table[tokens].clone(), state + 1
+    def steps(self, tokens: Tensor, state: int) -> tuple[Tensor, int]:
+        state += tokens.shape[1]
+        self.longest = max(self.longest, state)
+        return self.table[tokens[:, -1]].clone(), state
 
 
 def test_draws_follow_the_probabilities_and_repeat_for_a_seed():
@@ -111,17 +108,14 @@ class Recorder:
     def start(self, source: None = None, *, rows: int = 1) -> tuple[list[int], int]:
         return [], 99
 
-    def step(
+    def steps(
         self, tokens: Tensor, state: tuple[list[int], int]
     ) -> tuple[Tensor, tuple[list[int], int]]:
-        kept = [*state[0], int(tokens)][-state[1] :]
+        kept = [*state[0], *tokens[0].tolist()][-state[1] :]
         return self.predict(kept), (kept, state[1])
 
     def slide(self, state: tuple[list[int], int], window: int) -> tuple[list[int], int]:
         return state[0], window
-
-    def next_logits(self, tokens: Tensor) -> Tensor:
-        return self.predict(tokens[0].tolist())
 
 
 @pytest.mark.parametrize("first", [1, 4, 7])

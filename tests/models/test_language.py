@@ -127,13 +127,9 @@ class Recorded:
         self.model, self.start, self.slide = model, model.start, model.slide
         self.last = torch.empty(0)
 
-    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        self.last, state = self.model.step(tokens, state)
+    def steps(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+        self.last, state = self.model.steps(tokens, state)
         return self.last, state
-
-    def next_logits(self, tokens: Tensor) -> Tensor:
-        self.last = self.model.next_logits(tokens)
-        return self.last
 
 
 @pytest.mark.parametrize("order", ["post", "pre"])
@@ -222,7 +218,45 @@ def test_steps_equal_forward(model):
     for time in range(7):
         logits, state = model.step(tokens[:, time], state)
         close(logits, all_logits[:, time])
-    close(model.next_logits(tokens), logits)
+
+
+@torch.no_grad()
+def test_tokens_read_at_once_are_those_of_steps(model):
+    tokens = torch.randint(9, (3, 12))
+    all_logits = logits_of(model, tokens)
+    for sizes in ((5, 1, 1, 4, 1), (1, 7, 3, 1), (2, 10), (12,)):
+        state, end = model.start(rows=3), 0
+        for size in sizes:
+            logits, state = model.steps(tokens[:, end : end + size], state)
+            end += size
+            close(logits, all_logits[:, end - 1])
+            assert state.position == end
+
+
+class OneByOne(Recorded):
+    """Language model that takes a step for each token."""
+
+    def steps(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+        for token in tokens.unbind(1):
+            self.last, state = self.model.step(token, state)
+        return self.last, state
+
+
+@pytest.mark.parametrize("context", ["restart", "last", "slide"])
+@pytest.mark.parametrize("name", [*CORES, "rotary"])
+def test_prompts_read_at_once_give_the_tokens_of_steps(name, context):
+    core = CORES.get(name, TransformerConfig(**TRANSFORMER, positions=RotaryConfig()))
+    model, found = perturbed(core), []
+    if context == "slide" and model.core.unsupported_slide_reason is not None:
+        return
+    config = SampleConfig(length=16, temperature=1, top_k=7, context=context)
+    for reader in (Recorded(model), OneByOne(model)):
+        for prompt in ([4], [1, 2, 3, 4], [5, 6, 7, 8, 9, 1, 2, 3, 4]):
+            tokens = sample(reader, prompt, config, window=6, seed=1, banned=[0])
+            found.append((list(tokens), reader.last))
+    for (tokens, logits), (expected, expected_logits) in zip(found[:3], found[3:], strict=True):
+        assert tokens == expected
+        close(logits, expected_logits)
 
 
 def test_no_token_depends_on_a_later_one(model):

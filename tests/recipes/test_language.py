@@ -75,7 +75,7 @@ def test_the_context_of_a_continuation_is_an_option(run, capsys):
     (continuation,) = trained.predict([prompt], context="last", **options)
     ids = torch.as_tensor(trained.recipe.encode_text(prompt + continuation)).long()
     for end in range(len(ids) - 20, len(ids)):  # the most likely one after exactly the last 32
-        logits = trained.model.next_logits(ids[None, end - 32 : end]).detach()
+        logits, _ = trained.model.steps(ids[None, end - 32 : end], trained.model.start())
         assert int(logits[0, len(SPECIALS) :].argmax()) + len(SPECIALS) == ids[end]
     if core == "self-attentive":
         assert len(trained.predict([prompt], context="slide", **options)[0]) == 20

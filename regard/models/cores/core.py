@@ -6,11 +6,12 @@
     state            = start(source)                 begin(encode(source))
     hidden           = forward(targets, state)       all targets in parallel (training)
     hidden_t, state  = step(target_t, state)         one target (decoding)
+    hidden_t, state  = steps(targets, state)         several targets, h_t of the last one
     hidden_1 ..      = decode_set(queries, items)    a set of queries; after every decoder block
 
-`forward(targets, start(source))` and repeated `step` are equal up to rounding, which is tested for
-every core. A core is constructed for targets in order or for sets of queries (`in_order`): a set
-needs neither masks nor positions.
+`forward(targets, start(source))`, `steps` and repeated `step` are equal up to rounding, which is
+tested for every core. A core is constructed for targets in order or for sets of queries
+(`in_order`): a set needs neither masks nor positions.
 """
 
 import importlib
@@ -116,6 +117,13 @@ class Core(nn.Module, ABC):
     @abstractmethod
     def step(self, target: Item, state: CoreState) -> tuple[Item, CoreState]:
         """Return hidden states of one more target per row, and the next state."""
+
+    def steps(self, targets: Items, state: Any) -> tuple[Item, Any]:
+        """Return the hidden states of the last of more targets, and the next state."""
+        *first, last = targets.unbind(1)
+        for target in first:
+            _, state = self.step(target, state)
+        return self.step(last, state)
 
 
 def config_of(kind: type[ConfigT], config: ConfigT | None, fields: dict[str, Any]) -> ConfigT:

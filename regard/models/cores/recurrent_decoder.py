@@ -261,6 +261,13 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
         state = self._advance(self._decoder[0].project(target), state)
         return self._read_out((_output(state),), target), state
 
+    def steps(
+        self, targets: Items, state: RecurrentDecoderState
+    ) -> tuple[Item, RecurrentDecoderState]:
+        for projected in self._decoder[0].project(targets).unbind(1):
+            state = self._advance(projected, state)
+        return self._read_out((_output(state),), targets[:, -1]), state
+
     def num_layers(self, stack: Literal["encoder", "decoder"]) -> int:
         return len(self.cells) if stack == "decoder" else getattr(self.encoder, "layers", 0)
 

@@ -216,13 +216,18 @@ class Transformer(Core):
         return self.decoder_norm(items)
 
     def step(self, target: Item, state: TransformerState) -> tuple[Item, TransformerState]:
-        item = self.positions(target.unsqueeze(1), state.position)
-        pasts = []
-        for layer, block in enumerate(self._decoder_blocks):
-            item, past = block.step(item, state.pasts[layer], state.sources[layer])
+        return self.steps(target.unsqueeze(1), state)
+
+    def steps(self, targets: Items, state: TransformerState) -> tuple[Item, TransformerState]:
+        items, count = self.positions(targets, state.position), targets.shape[1]
+        blocks, pasts = self._decoder_blocks, []
+        masks = {block.window: block.mask() if count > 1 else None for block in blocks}
+        for block, old, source in zip(blocks, state.pasts, state.sources, strict=True):
+            items, past = block.step(items, old, source, masks[block.window])
             pasts.append(past)
-        state = replace(state, pasts=tuple(pasts), position=state.position + 1)
-        return self.decoder_norm(item).squeeze(1), state
+        state = replace(state, pasts=tuple(pasts), position=state.position + count)
+        last = items if count == 1 else items[:, -1:]
+        return self.decoder_norm(last).squeeze(1), state
 
     def num_layers(self, stack: Literal["encoder", "decoder"]) -> int:
         return len(self.encoder if stack == "encoder" else self.decoder)

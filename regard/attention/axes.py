@@ -11,7 +11,7 @@ size 1 are inserted before their last two, so they broadcast over the leading ax
 """
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, no_type_check
 
 import torch
@@ -130,12 +130,6 @@ def broadcast_leading(query: Tensor, keys: Tensor, values: Tensor) -> tuple[int,
                     f"divisor of the heads, aligned from the left, got {tuple(tensor.shape[:-2])}"
                 )
     return leading
-
-
-def check_choice(name: str, value: str, known: Collection[str]) -> None:
-    """Raise ValueError unless `value` is one of the known names."""
-    if value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
 
 
 def to_integers(name: str, numbers: Tensor | Sequence | int, *, meaning: str) -> Tensor:

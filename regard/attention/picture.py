@@ -11,7 +11,7 @@ drawn by matplotlib (regard.look.figures.positions), which is loaded then.
 
 import importlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -78,6 +78,22 @@ class Picture:
     def __repr__(self) -> str:
         panels = "1 panel" if len(self.panels) == 1 else f"{len(self.panels)} panels"
         return f"<picture of {self.heading}, {panels}; .save(path) writes it>"
+
+
+class Pictured:
+    """Base class of masks and biases, which notebooks show as pictures."""
+
+    picture: Callable[..., Picture]
+
+    def _repr_svg_(self) -> str | None:
+        """Return the picture; None if it needs queries. Absent sizes are 8."""
+        try:
+            return self.picture(*self._shown_sizes()).svg
+        except (IndexError, RuntimeError, ValueError):
+            return None
+
+    def _shown_sizes(self) -> tuple[int, int]:
+        return SHOWN, SHOWN
 
 
 def draw_tensor(

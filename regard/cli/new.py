@@ -1,6 +1,5 @@
 """`regard new NAME`: a template of a recipe, in one file that runs and is meant to be edited."""
 
-import importlib.util
 import keyword
 import re
 from pathlib import Path
@@ -33,9 +32,7 @@ def run(argv: list[str]) -> int:
         raise UserError(f"NAME must be letters, digits and _, first a letter, got {name!r}")
     if name in RECIPES:
         raise UserError(f"a recipe {name!r} exists already; choose another name")
-    path, module = Path(f"{name}.py"), importlib.util.find_spec(name)
-    if module is not None and module.origin not in (None, str(path.absolute())):
-        raise UserError(f"{path} would hide the Python module {name}; choose another name")
+    path = Path(f"{name}.py")
     text = _TEMPLATE.read_text(encoding="utf-8").replace("NAME", name)
     try:
         write_atomically(path, text, overwrite=False)

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, redirect_stdout, suppress
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import replace
 from os.path import exists
 from pathlib import Path
@@ -126,35 +126,31 @@ class _Predictor:
         self.count += len(inputs)
         if self.options.on_bad == "truncate":
             inputs = [self._shorten(given, number) for number, given in enumerate(inputs, first)]
-        values = [given.value for given in inputs]
         files: list[Any] = []
         if hasattr(recipe, "files"):  # of images, whose names are printed
-            files = recipe.files(values, self.options.out, first, force=self.options.force)
-        answers = None
-        if not any(given.problem for given in inputs):
-            with suppress(UserError):  # then each is answered by itself
-                answers = self.trained.compute_answers(values, first=first)
+            texts = [given.value for given in inputs]
+            files = recipe.files(texts, self.options.out, first, force=self.options.force)
+        values = []
+        for given in inputs:
+            values.append(UserError(given.problem) if given.problem else given.value)
+        answers = self.trained.compute_answers(values, first=first, is_skipping=True)
         for index, given in enumerate(inputs):
-            number = first + index
-            answer = self._answer_one(given, number) if answers is None else answers[index]
-            if files and not isinstance(answer, UserError):
+            answer = answers[index]
+            if isinstance(answer, UserError):
+                answer = self._skip(given, answer)
+            elif files:
                 answer = recipe.save(answer, files[index])
-            yield number, given, answer
+            yield first + index, given, answer
 
-    def _answer_one(self, given: Input, number: int) -> Any:
-        """Return the answer to an input, or the error if it is to be skipped."""
-        try:
-            if given.problem:
-                raise UserError(given.problem)
-            return self.trained.compute_answers([given.value], first=number)[0]
-        except UserError as error:
-            if given.file and given.line and given.file not in str(error):
-                error = UserError(f"{given.file}, line {given.line}: {error}")
-            if self.options.on_bad == "error":
-                raise error from None
-            self.skipped += 1
-            print_notice(f"skipped: {error}")
-            return error
+    def _skip(self, given: Input, error: UserError) -> UserError:
+        """Count an input that is skipped, and return its error; raise it if none is skipped."""
+        if given.file and given.line and given.file not in str(error):
+            error = UserError(f"{given.file}, line {given.line}: {error}")
+        if self.options.on_bad == "error":
+            raise error
+        self.skipped += 1
+        print_notice(f"skipped: {error}")
+        return error
 
     def _shorten(self, given: Input, number: int) -> Input:
         if given.problem:

@@ -24,13 +24,13 @@ ITEMS = "items and bias"
 
 def entropy(weights: Float[Tensor, "query key"]) -> float | None:
     """Return the mean entropy in nats over the queries not fully masked; None if all are."""
-    return _mean(weights, lambda rows, _first: torch.special.entr(rows.clamp(min=0)))
+    return _mean(weights, torch.special.entr(weights.double().clamp(min=0)))
 
 
 def distance(weights: Float[Tensor, "query key"]) -> float | None:
     """Return the weighted mean |i - j| over the queries not fully masked; None if all are."""
     query, key = torch.arange(len(weights))[:, None], torch.arange(weights.shape[1])
-    return _mean(weights, lambda rows, first: rows * (query[first:][: len(rows)] - key).abs())
+    return _mean(weights, weights.double() * (query - key).abs())
 
 
 def summaries(attention_map: AttentionMap) -> dict[str, list[float | None]]:
@@ -88,16 +88,10 @@ def _rollout_map(own: AttentionMap, numbers: Tensor) -> AttentionMap:
     )
 
 
-def _mean(weights: Tensor, terms: Callable[[Tensor, int], Tensor]) -> float | None:
+def _mean(weights: Tensor, terms: Tensor) -> float | None:
     """Return the mean, over queries not fully masked, of the sum of their terms."""
-    step = max(1, (1 << 18) // max(1, weights.shape[1]))
-    total, count = 0.0, 0
-    for first in range(0, len(weights), step):
-        rows = weights[first : first + step].double()
-        reads = rows.sum(-1) > 0
-        total += float(terms(rows, first).sum(-1)[reads].sum())
-        count += int(reads.sum())
-    return total / count if count else None
+    sums = terms.sum(-1)[weights.double().sum(-1) > 0]
+    return float(sums.mean()) if len(sums) else None
 
 
 def contribution_maps(

@@ -54,11 +54,6 @@ def record(
     Raises:    as `record_weights`.
     """
     is_module = isinstance(model, nn.Module)
-    if not is_module and not hasattr(model, "_model"):
-        raise TypeError(
-            f"model must be the result of regard.load, or a module with attention, got "
-            f"{model!r:.80}"
-        )
     module = model if is_module else model._model
     # A recording inside another one of the same run shares its trace.
     outer = None if is_module else model.trace

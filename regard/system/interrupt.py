@@ -1,7 +1,6 @@
 """Handling of Ctrl-C, SIGTERM and SIGHUP (the terminal was closed). (no torch)
 
-a command        KeyboardInterrupt; within an import, which would leave modules half loaded, the
-                 process ends
+a command        KeyboardInterrupt
 a training run   stops after a step and saves, so that it can be resumed
 
 A signal that is ignored, as by nohup, stays ignored.
@@ -13,8 +12,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from types import FrameType
-
-from regard.errors import INTERRUPTED
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 
@@ -63,7 +60,7 @@ def handle_signals() -> Iterator[Interruption]:
 
 def interrupted_by_signals() -> AbstractContextManager[None]:
     """Raise KeyboardInterrupt on a signal in this context, in the main thread."""
-    return _handler(_raise_or_exit)
+    return _handler(_raise)
 
 
 @contextmanager
@@ -80,12 +77,7 @@ def _handler(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]
             signal.signal(number, old)
 
 
-def _raise_or_exit(_number: int, frame: FrameType | None) -> None:
-    while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            _write(b"\nregard: interrupted\n")
-            os._exit(INTERRUPTED)
-        frame = frame.f_back
+def _raise(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from regard.system.verbosity import verbosity
@@ -15,8 +15,6 @@ from regard.system.verbosity import verbosity
 PartT = TypeVar("PartT")
 
 _LOG = logging.getLogger(__name__)
-_EVERY = 10.0
-"""Seconds between lines of progress where there is no terminal."""
 _progress: contextvars.ContextVar[Any] = contextvars.ContextVar("progress", default=None)
 
 
@@ -51,48 +49,24 @@ def format_time(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-class _Lines:
-    """Progress as lines on standard error, with the interface of rich's Progress."""
-
-    def __init__(self) -> None:
-        self._tasks: list[tuple[str, int | None]] = []
-        self._last = time.monotonic()
-
-    def add_task(self, noun: str, *, total: int | None, rate: str) -> int:
-        self._tasks.append((noun, total))
-        return len(self._tasks) - 1
-
-    def update(self, task: int, *, completed: int, rate: str) -> None:
-        if time.monotonic() - self._last >= _EVERY:
-            self._last = time.monotonic()
-            noun, total = self._tasks[task]
-            count = f"{completed:,}" if total is None else f"{completed:,} of {total:,}"
-            print(f"{count} {noun}  {rate}", file=sys.stderr, flush=True)
-
-    def remove_task(self, task: int) -> None:
-        """Do nothing."""
-
-
 @contextmanager
 def show_progress(*, is_enabled: bool = True) -> Iterator[None]:
-    """Show bars with rate and remaining time on standard error; lines, if it is no terminal."""
-    if not is_enabled or verbosity() == "quiet":
+    """Show bars with rate and remaining time on standard error, if it is a terminal."""
+    if not is_enabled or verbosity() == "quiet" or not sys.stderr.isatty():
         yield
         return
-    bar: Any = nullcontext(_Lines())
-    if sys.stderr.isatty():
-        rich = importlib.import_module("rich.progress")  # takes 0.1 s
-        bar = rich.Progress(
-            rich.BarColumn(bar_width=20),
-            rich.MofNCompleteColumn(),
-            rich.TextColumn("{task.description}"),
-            rich.TextColumn("{task.fields[rate]}"),
-            rich.TimeRemainingColumn(),
-            console=importlib.import_module("rich.console").Console(stderr=True),
-            transient=True,
-            refresh_per_second=2,
-            redirect_stdout=False,  # it may be a file
-        )
+    rich = importlib.import_module("rich.progress")  # takes 0.1 s
+    bar = rich.Progress(
+        rich.BarColumn(bar_width=20),
+        rich.MofNCompleteColumn(),
+        rich.TextColumn("{task.description}"),
+        rich.TextColumn("{task.fields[rate]}"),
+        rich.TimeRemainingColumn(),
+        console=importlib.import_module("rich.console").Console(stderr=True),
+        transient=True,
+        refresh_per_second=2,
+        redirect_stdout=False,  # it may be a file
+    )
     with bar as progress:
         token = _progress.set(progress)
         try:

@@ -100,9 +100,6 @@ def test_run_folder_imports_nothing(folder, capsys, monkeypatch):
         (["../mine"], "must be letters, digits and _, first a letter"),
         (["__init__"], "must be letters, digits and _, first a letter"),
         (["class"], "must be letters, digits and _, first a letter"),
-        (["torch"], "torch.py would hide the Python module torch"),
-        (["random"], "random.py would hide the Python module random"),
-        (["regard"], "regard.py would hide the Python module regard"),
         ([], "NAME is missing"),
     ],
 )

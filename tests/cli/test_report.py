@@ -28,8 +28,10 @@ def test_decoding_is_in_the_title():
 
 
 def test_classes_have_a_table_of_their_own():
-    text = score_table(SCORES | {"ap": 50.0, "by_class": {"cat": 60.0, "dog": 40.04}})
-    assert text.endswith("by class, %\n  cat  60.0\n  dog  40.0")
+    text = score_table(
+        SCORES | {"ap": 50.0, "classes": {"cat": {"recall": 60.0}, "dog": {"recall": 40.04}}}
+    )
+    assert text.endswith("classes  recall, %\n  cat      60\n  dog      40.04")
 
 
 def test_line_feed_in_the_data_does_not_end_a_row():

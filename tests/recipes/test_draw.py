@@ -53,7 +53,7 @@ def test_a_run_reports_the_scores_of_its_drawings(run, capsys):
     assert min(test["frechet"], test["frechet_reconstructed"]) > 0
     assert test["nll"] < np.log(32)
     assert 2 < test["codes_used"] <= 32
-    assert {"three", "seven"} <= set(test["by_class"])
+    assert {"three", "seven"} <= set(test["classes"])
     assert printed_json(capsys, "evaluate", run) == test
     words = ("--decode.guidance", "1", "--decode.temperature", "1")
     output = printed(capsys, "evaluate", run, *words)
@@ -120,7 +120,7 @@ def test_other_images_are_put_on_canvases(run, tmp_path, capsys):
         (tmp_path / number).mkdir()
         Image.new("L", (8, 8), 90).save(tmp_path / number / "1.png")
     scores = printed_json(capsys, "evaluate", run, "--data.test", tmp_path)
-    assert set(scores["by_class"]) == {"three", "seven"}
+    assert set(scores["classes"]) == {"three", "seven"}
 
 
 def test_look_relates_codes_to_words(run):

@@ -45,17 +45,6 @@ def test_number_of_items_that_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "/s" in terminal.getvalue()
 
 
-def test_progress_is_printed_as_lines_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr("regard.system.progress._EVERY", 0.0)
-    with show_progress():
-        for _ in track(PARTS, "images", 5):
-            assert list(track([range(2)], "texts")) == [range(2)]
-    lines = [line.split("  ")[0] for line in stream.getvalue().splitlines()]
-    assert lines == ["2 texts", "3 of 5 images", "2 texts", "5 of 5 images"]
-
-
 @pytest.mark.parametrize("case", ["outside", "disabled", "quiet", "file"])
 def test_nothing_is_shown_otherwise(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = make_terminal(monkeypatch)

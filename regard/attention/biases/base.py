@@ -15,13 +15,19 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.axes import Queries, align_pair, check_broadcasts, check_strided
-from regard.attention.picture import SHOWN, Picture, draw_tensor, shown_sizes, shown_sizes_of_both
+from regard.attention.picture import (
+    Picture,
+    Pictured,
+    draw_tensor,
+    shown_sizes,
+    shown_sizes_of_both,
+)
 from regard.attention.positions import Positions
 
 Diagonals = Float[Tensor, "... diagonal"] | None
 
 
-class Bias(nn.Module, ABC):
+class Bias(Pictured, nn.Module, ABC):
     """Base class of attention biases, added to the scores; `+` adds biases and tensors."""
 
     @abstractmethod
@@ -62,16 +68,6 @@ class Bias(nn.Module, ABC):
         tensor = self.materialize(query, positions.tile(0, num_queries))
         title = _one_line(self) if title is None else title
         return draw_tensor(tensor, positions, title=title, is_mask=False)
-
-    def _repr_svg_(self) -> str | None:
-        """Return the picture for notebooks; None if it needs the queries. Absent sizes are 8."""
-        try:
-            return self.picture(*self._shown_sizes()).svg
-        except (IndexError, RuntimeError, ValueError):
-            return None
-
-    def _shown_sizes(self) -> tuple[int, int]:
-        return SHOWN, SHOWN
 
     def __add__(self, other: "Bias | Tensor") -> "Bias":
         return SumOfBiases(self, other if isinstance(other, Bias) else TensorBias(other))

@@ -27,7 +27,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.axes import Allowed, Pairs, check_choice
+from regard.attention.axes import Allowed, Pairs
 from regard.attention.choices.base import Soft, mask_scores
 from regard.attention.choices.top_k import KeySelection, SelectedKeys, best_keys
 from regard.compat.torch import is_transformed
@@ -56,7 +56,8 @@ class Hard(KeySelection):
 
     def __init__(self, gradient: str = "straight-through", *, temperature: float = 1.0):
         super().__init__()
-        check_choice("gradient", gradient, GRADIENTS)
+        if gradient not in GRADIENTS:
+            raise ValueError(f"gradient must be one of {', '.join(GRADIENTS)}, got {gradient!r}")
         if not 0 < temperature < float("inf"):
             raise ValueError(f"temperature must be positive and finite, got {temperature}")
         if gradient == "none" and temperature != 1:

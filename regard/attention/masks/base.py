@@ -29,7 +29,13 @@ from regard.attention.axes import (
     make_lookup,
     select_rows,
 )
-from regard.attention.picture import SHOWN, Picture, draw_tensor, shown_sizes, shown_sizes_of_both
+from regard.attention.picture import (
+    Picture,
+    Pictured,
+    draw_tensor,
+    shown_sizes,
+    shown_sizes_of_both,
+)
 from regard.attention.positions import Positions
 from regard.compat.torch import is_eager, is_transformed
 
@@ -40,7 +46,7 @@ Interval = tuple[Int[Tensor, "..."], Int[Tensor, "..."]]
 """Range first <= j < last of each query; each bound is (leading axes ..., query or 1, 1)."""
 
 
-class Mask(ABC):
+class Mask(Pictured, ABC):
     """Base class of attention masks; combine masks with `&` (both), `|` (either) and `~` (not).
 
     Masks are immutable: `materialize` is a function of the positions, whose last result is kept.
@@ -96,16 +102,6 @@ class Mask(ABC):
         tensor = self.materialize(positions.tile(0, num_queries))
         title = repr(self) if title is None else title
         return draw_tensor(tensor, positions, title=title, is_mask=True)
-
-    def _repr_svg_(self) -> str | None:
-        """Return the picture for notebooks, of eight queries and keys if the mask has no sizes."""
-        try:
-            return self.picture(*self._shown_sizes()).svg
-        except (IndexError, RuntimeError, ValueError):
-            return None
-
-    def _shown_sizes(self) -> tuple[int, int]:
-        return SHOWN, SHOWN
 
     def __and__(self, other: "Mask") -> "Mask":
         return And(self, other) if isinstance(other, Mask) else NotImplemented

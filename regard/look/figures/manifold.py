@@ -87,11 +87,7 @@ def plot_manifold(
             label = "y~(z), z swept" if manifold.has_angles else "y~(h), h swept"
             style = {"markersize": 3, "markevery": FINE, "linewidth": 1.4}
             axes.plot(*manifold.curve.T, "-o", color=_CURVE, label=label, **style)
-        if inputs is not None and outputs is not None:
-            for ends in np.stack((inputs, outputs), 1):
-                axes.plot(*ends.T, color=_INPUT, linewidth=1)
-            style = {"markersize": 5, "label": "input y and its reconstruction"}
-            axes.plot(*inputs.T, "D", color=_INPUT, **style)
+        _mark(axes, inputs, outputs)
         axes.set(xlabel="first number", ylabel="second number", aspect="equal")
         axes.legend(fontsize=8, loc="upper right")
 
@@ -143,9 +139,15 @@ def plot_surface(
         bar.set_ticks([0, np.pi, 2 * np.pi], labels=["0", "\u03c0", "2\u03c0"], fontsize=8)
         bar.set_label("angle z", fontsize=9)
         surfaces.set(xlim=points.get_xlim(), ylim=points.get_ylim(), zlim=points.get_zlim())
-        if inputs is not None and outputs is not None:
-            for ends in np.stack((inputs, outputs), 1):
-                surfaces.plot(*ends.T, color=_INPUT, linewidth=1.5, zorder=10)
-            style = {"markersize": 5, "label": "input y and its reconstruction", "zorder": 10}
-            surfaces.plot(*inputs.T, "D", color=_INPUT, **style)
+        _mark(surfaces, inputs, outputs)
+        if inputs is not None:
             surfaces.legend(fontsize=8, loc="lower left")
+
+
+def _mark(axes: Any, inputs: NDArray[Any] | None, outputs: NDArray[Any] | None) -> None:
+    """Mark inputs, and draw lines to their reconstructions."""
+    if inputs is not None and outputs is not None:
+        for ends in np.stack((inputs, outputs), 1):
+            axes.plot(*ends.T, color=_INPUT, linewidth=1.2, zorder=10)
+        style = {"markersize": 5, "label": "input y and its reconstruction", "zorder": 10}
+        axes.plot(*inputs.T, "D", color=_INPUT, **style)

@@ -115,7 +115,7 @@ class TrainedRun:
                  TypeError for an option that does not exist, and for inputs that are no list.
         """
         recipe = self.recipe.change(options)
-        answers = self.compute_answers(inputs, recipe, on_bad=on_bad)
+        answers = self._answers(inputs, recipe, on_bad)
         found = [answer for answer in answers if isinstance(answer, Answer)]
         if _gives_n_best(options):
             values = [answer.ranked for answer in found]
@@ -135,7 +135,7 @@ class TrainedRun:
         {"error": message}.
         """
         answers = []
-        for answer in self.compute_answers(inputs, self.recipe.change(options), on_bad=on_bad):
+        for answer in self._answers(inputs, self.recipe.change(options), on_bad):
             is_answer = isinstance(answer, Answer)
             answers.append(dict(answer.json) if is_answer else {"error": str(answer)})
         return answers
@@ -146,14 +146,12 @@ class TrainedRun:
         recipe: Recipe[Any] | None = None,
         *,
         first: int = 1,
-        on_bad: str = "error",
+        is_skipping: bool = False,
     ) -> list[Any]:
         """Return the `Answer` to each input (`first`: its number), or the UserError if skipped."""
-        if on_bad not in ("error", "skip"):
-            raise UserError(f"on_bad must be error or skip, got {on_bad!r}")
         recipe = recipe or self.recipe
         with self._without_autocast():
-            answers = self._prepare(recipe, inputs, first, is_skipping=on_bad == "skip")
+            answers = self._prepare(recipe, inputs, first, is_skipping=is_skipping)
             usable = [i for i, example in enumerate(answers) if isinstance(example, Example)]
             recipe.compute_outputs(self._active, [answers[i] for i in usable], self.trace)
             for i in usable:
@@ -267,6 +265,16 @@ class TrainedRun:
         figures = importlib.import_module("regard.look.figures.positions")  # imports matplotlib
         figures.plot_positions(self._model, Path(out), overwrite=overwrite)
 
+    def _answers(self, inputs: Sequence[Any], recipe: Recipe[Any], on_bad: str) -> list[Any]:
+        """Return the `Answer` to each input, or the UserError of one that is skipped and named."""
+        if on_bad not in ("error", "skip"):
+            raise UserError(f"on_bad must be error or skip, got {on_bad!r}")
+        answers = self.compute_answers(inputs, recipe, is_skipping=on_bad == "skip")
+        for answer in answers:
+            if isinstance(answer, UserError):
+                recipe.notify(f"skipped: {answer}")
+        return answers
+
     def _without_autocast(self) -> torch.autocast:
         """Return a context without the autocast of the caller: recipes answer in their own type."""
         return torch.autocast(next(self._active.module.parameters()).device.type, enabled=False)
@@ -304,7 +312,6 @@ class TrainedRun:
             except UserError as error:
                 if not is_skipping:
                     raise
-                recipe.notify(f"skipped: {error}")
                 examples.append(error)
                 continue
             name = names[number - first] if names else ""
@@ -314,6 +321,8 @@ class TrainedRun:
         return examples
 
     def _read_input(self, value: Any, number: int) -> Any:
+        if isinstance(value, UserError):  # of a row that could not be read
+            raise value
         if self.input == "text" and isinstance(value, bytes):
             try:
                 return value.decode("utf-8")

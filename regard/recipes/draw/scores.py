@@ -58,7 +58,7 @@ def drawing_scores(
     requested, recognized = count_by_class(references, found)
     recalls = {}
     for number in sorted(requested):
-        recalls[scenes.names[number]] = 100 * recognized[number] / requested[number]
+        recalls[scenes.names[number]] = {"recall": 100 * recognized[number] / requested[number]}
     samples = []
     for scene, items in zip(references[:5], found, strict=False):
         # A correct drawing is described by its text.
@@ -72,7 +72,7 @@ def drawing_scores(
         "classifier_accuracy": classifier.accuracy(scenes),
         "frechet": frechet,
         "frechet_reconstructed": frechet_reconstructed,
-        "by_class": recalls,
+        "classes": recalls,
         "samples": samples,
     }
 

@@ -93,9 +93,6 @@ def score_table(scores: Mapping[str, Any]) -> str:
         reference = "" if is_correct else f"(reference: {sample['reference']})"
         samples.append([sample["source"].strip(), sample["output"], reference])
     parts = [f"{title}\n{table(rows)}"]
-    recalls = [[name, f"{value:.1f}"] for name, value in scores.get("by_class", {}).items()]
-    if recalls:
-        parts.append(f"by class, %\n{table(recalls)}")
     columns = _NAMES | {"precision": "precision, %", "recall": "recall, %", "f1": "F1, %"}
     for kind in ("classes", "numbers"):
         given, cells = scores.get(kind, {}), []

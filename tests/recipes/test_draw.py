@@ -58,7 +58,7 @@ def test_a_run_reports_the_scores_of_its_drawings(run, capsys):
     words = ("--decode.guidance", "1", "--decode.temperature", "1")
     output = printed(capsys, "evaluate", run, *words)
     assert "guidance 1, temperature 1" in output
-    assert "by class, %" in output
+    assert "recall, %" in output
 
 
 def test_frechet_distance_is_that_of_normal_distributions():

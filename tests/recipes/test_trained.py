@@ -289,6 +289,6 @@ def test_bad_inputs_are_skipped_in_their_place(finished_run: Path) -> None:
     assert "input 4 " in messages[1]
     assert run.predict([long], on_bad="skip") == [None]
     run.predict([long, "bob", "zoe"], on_bad="skip")
-    assert "input 3: never seen" in messages[-1]  # "zoe" was never seen in training
+    assert any("input 3: never seen" in message for message in messages)  # "zoe"
     ranked = run.predict(texts, on_bad="skip", n_best=1)
     assert [bool(answers) for answers in ranked] == [False, True, True, False, True]

@@ -43,6 +43,11 @@ def is_eager() -> bool:
     return torch._C._len_torch_dispatch_stack() == 0
 
 
+def scan(step: Callable[[Any, Tensor], tuple[Any, Any]], state: Any, items: Tensor) -> Any:
+    """Return the outputs, no views, of step(state, item) -> (state, output) for all items."""
+    return torch._higher_order_ops.scan(step, state, items, dim=1)[1]
+
+
 def is_forward_ad() -> bool:
     """Return True inside forward-mode automatic differentiation."""
     return forward_ad._current_level >= 0

@@ -14,8 +14,8 @@
 Inner products are Dot, ScaledDot, General and Cosine; capped ones SoftCap of them; additive scores
 Additive, BareAdditive and Concat. *: where oneDNN has half-precision products (processors with
 AVX-512 or AMX); elsewhere half precision follows the rules of float32. A program of torch.export
-computes inner products by sdpa on a CPU, too: the other rules depend on lengths, which may be
-dynamic.
+computes inner products with Soft by sdpa and all other reads by the reference, everywhere: the
+other rules depend on lengths, which may be dynamic, and other kernels need this library.
 
 If the kernel in the table cannot compute the read (its `unsupported_reason` says why), the
 reference computes it.
@@ -86,10 +86,12 @@ def kernels() -> str:
 
 def _by_table(inputs: AttentionInputs) -> str:
     form, query, num_keys = inputs.form, inputs.query, inputs.keys.shape[-2]
+    if torch.compiler.is_exporting():
+        return "reference" if sdpa.unsupported_reason(inputs) else "sdpa"
     if not isinstance(inputs.choice, Soft):
         names = ["gather", "linear"]
     elif isinstance(form, InnerProduct) and form.cap is None:
-        if query.device.type != "cpu" or torch.compiler.is_exporting():
+        if query.device.type != "cpu":
             return "sdpa"
         if query.dtype in (torch.bfloat16, torch.float16) and has_half_products(query.dtype):
             num_weights = query.numel() // query.shape[-1] * num_keys
@@ -97,7 +99,7 @@ def _by_table(inputs: AttentionInputs) -> str:
         return "products" if num_keys <= MAX_SHORT and query.shape[-2] > 1 else "sdpa"
     elif isinstance(form, TanhSum):
         is_small = query.numel() * num_keys < MIN_FUSED_TRIPLES
-        if query.device.type == "cuda" and not torch.compiler.is_exporting() and is_small:
+        if query.device.type == "cuda" and is_small:
             return "reference"
         names = ["additive"]
     elif form is not None and query.device.type == "cuda":

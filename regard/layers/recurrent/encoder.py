@@ -11,17 +11,21 @@ states are those at the ends of each row. So padding is absent, not just ignored
 Source: lectures, B.1; bahdanau2015, section 3.2 (both directions).
 """
 
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.attention.masks import Padded
-from regard.compat.torch import has_no_hooks
+from regard.compat.torch import has_no_hooks, scan
 from regard.layers.recurrent.cells import CELLS, CellState, orthogonal_gates_, xavier_gates_
 from regard.ops.gru import DirectionWeights, encode
 
 _RUNS = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+_STEPS = {"rnn": torch.rnn_tanh_cell, "gru": torch.gru_cell, "lstm": torch.lstm_cell}
 
 
 class EncodedSource(NamedTuple):
@@ -63,6 +67,10 @@ class RecurrentEncoder(nn.Module):
         _initialize(self.rnn, CELLS[cell].gates)
 
     def forward(self, source: Padded) -> EncodedSource:
+        if torch.compiler.is_exporting():  # packed rows would fix the number of items
+            runs = iter([partial(self._scan, weights) for weights in self.rnn.all_weights])
+            dropout = partial(torch.dropout, p=self.rnn.dropout, train=self.training)
+            return run_layers(source, [*zip(*[runs] * self.directions, strict=True)], dropout)
         encoded = self._fused_forward(source)
         if encoded is not None:
             return encoded
@@ -95,6 +103,53 @@ class RecurrentEncoder(nn.Module):
         if encoded is None:
             return None
         return EncodedSource(encoded[0], tuple((final,) for final in encoded[1]))
+
+    def _scan(self, weights: Sequence[Tensor], items: Tensor) -> CellState:
+        advance: Any = _STEPS[self.cell]
+
+        def step(state: CellState, item: Tensor) -> tuple[CellState, CellState]:
+            after = advance(item, state if len(state) > 1 else state[0], *weights)
+            after = after if len(state) > 1 else (after,)
+            return after, tuple(part.clone() for part in after)
+
+        zeros = items.new_zeros(CELLS[self.cell].parts, items.shape[0], self.rnn.hidden_size)
+        return scan(step, tuple(part.clone() for part in zeros), items)
+
+
+def run_layers(
+    source: Padded,
+    layers: Sequence[Sequence[Callable[[Tensor], CellState]]],
+    dropout: Callable[[Tensor], Tensor],
+) -> EncodedSource:
+    """Run layers of one or two directions; the second starts at each row's last item."""
+    items, lengths = source.items, source.lengths.to(source.items.device)
+    positions = torch.arange(items.shape[1], device=items.device)
+    absent = positions >= lengths[:, None]
+    # The index that reverses the items of each row and leaves padding in place.
+    reversal = torch.where(absent, positions, lengths[:, None] - 1 - positions)
+    finals = []
+    for layer, (forward, *backward) in enumerate(layers):
+        items = dropout(items) if layer else items
+        parts = forward(items)
+        states, ends = [parts[0]], [_final_states(parts, lengths)]
+        for run in backward:
+            parts = run(_reverse(items, reversal))
+            states.append(_reverse(parts[0], reversal))
+            ends.append(_final_states(parts, lengths))
+        items = torch.cat(states, -1).masked_fill(absent.unsqueeze(-1), 0.0)
+        finals.append(tuple(torch.cat(parts, -1) for parts in zip(*ends, strict=True)))
+    return EncodedSource(items, tuple(finals))
+
+
+def _reverse(items: Tensor, reversal: Tensor) -> Tensor:
+    return items.gather(1, reversal.unsqueeze(-1).expand_as(items))
+
+
+def _final_states(parts: CellState, lengths: Tensor) -> CellState:
+    """Return the state after each row's last item; zeros for a row without items."""
+    last, empty = (lengths - 1).clamp(min=0), (lengths < 1).unsqueeze(-1)
+    rows = torch.arange(lengths.shape[0], device=lengths.device)
+    return tuple(part[rows, last].masked_fill(empty, 0.0) for part in parts)
 
 
 def _initialize(run: nn.RNNBase, gates: int) -> None:

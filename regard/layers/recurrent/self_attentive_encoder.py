@@ -13,14 +13,12 @@ Source: cheng2016, section 3.1; bahdanau2015, section 3.2 (both directions).
 from collections.abc import Callable, Iterator
 from typing import cast
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from regard.attention.masks import Padded
 from regard.layers.dropout import Dropout
 from regard.layers.read import REVERSED_SOURCE, Role
-from regard.layers.recurrent.cells import CellState
-from regard.layers.recurrent.encoder import EncodedSource
+from regard.layers.recurrent.encoder import EncodedSource, run_layers
 from regard.layers.recurrent.self_attentive import SelfAttentiveCell
 
 
@@ -55,33 +53,6 @@ class SelfAttentiveEncoder(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, source: Padded) -> EncodedSource:
-        lengths = source.lengths.to(source.items.device)
-        items = source.items
-        positions = torch.arange(items.shape[1], device=items.device)
-        absent = positions >= lengths[:, None]
-        # The index that reverses the items of each row and leaves padding in place.
-        reversal = torch.where(absent, positions, lengths[:, None] - 1 - positions)
-        finals = []
-        for layer, cell in enumerate(self.forward_cells):
-            items = self.dropout(items) if layer else items
-            parts = cast("SelfAttentiveCell", cell).run(items)
-            states, ends = [parts[0]], [_final_states(parts, lengths)]
-            if len(self.backward_cells):
-                backward_cell = cast("SelfAttentiveCell", self.backward_cells[layer])
-                parts = backward_cell.run(_reverse(items, reversal))
-                states.append(_reverse(parts[0], reversal))
-                ends.append(_final_states(parts, lengths))
-            items = torch.cat(states, -1).masked_fill(absent.unsqueeze(-1), 0.0)
-            finals.append(tuple(torch.cat(parts, -1) for parts in zip(*ends, strict=True)))
-        return EncodedSource(items, tuple(finals))
-
-
-def _reverse(items: Tensor, reversal: Tensor) -> Tensor:
-    return items.gather(1, reversal.unsqueeze(-1).expand_as(items))
-
-
-def _final_states(parts: CellState, lengths: Tensor) -> CellState:
-    """Return the state after each row's last item; zeros for a row without items."""
-    last, empty = (lengths - 1).clamp(min=0), (lengths < 1).unsqueeze(-1)
-    rows = torch.arange(lengths.shape[0], device=lengths.device)
-    return tuple(part[rows, last].masked_fill(empty, 0.0) for part in parts)
+        directions = [cells for cells in (self.forward_cells, self.backward_cells) if len(cells)]
+        layers = cast("Iterator[list[SelfAttentiveCell]]", zip(*directions, strict=True))
+        return run_layers(source, [[cell.run for cell in cells] for cells in layers], self.dropout)

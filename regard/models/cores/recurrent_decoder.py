@@ -34,7 +34,7 @@ from regard.attention.masks import Mask, Padded, Padding
 from regard.attention.memory import Memory
 from regard.attention.scores import Additive, Score
 from regard.attention.scores.base import ScoreSizes
-from regard.compat.torch import has_no_hooks
+from regard.compat.torch import has_no_hooks, scan
 from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
 from regard.layers.read import Read, Role
@@ -249,9 +249,12 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
         outputs_at_once = self._at_once(targets, state)
         if outputs_at_once is not None:  # time-major
             return self._read_out(outputs_at_once, targets.transpose(0, 1)).transpose(0, 1)
+        projected = self._decoder[0].project(targets)
+        if torch.compiler.is_exporting() and not isinstance(state.cells[0], Past):
+            return self._read_out((self._scan(projected, state),), targets)
         outputs = []
-        for projected in self._decoder[0].project(targets).unbind(1):
-            state = self._advance(projected, state)
+        for item in projected.unbind(1):
+            state = self._advance(item, state)
             outputs.append(_output(state))
         return self._read_out((torch.stack(outputs, 1),), targets)
 
@@ -298,6 +301,21 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
             gru,
             ReadWeights(score.query_weight, score.v),
         )
+
+    def _scan(self, projected: Tensor, state: RecurrentDecoderState) -> Tensor:
+        """Return [s_j; c_j] (batch, target, ...), in an exported program."""
+        given, context = state.memory, [] if state.context is None else [state.context]
+
+        def step(parts: tuple[Any, ...], item: Tensor) -> tuple[tuple[Any, ...], Tensor]:
+            (cells, *context), memory = parts, None
+            if given is not None and self.read is not None:
+                # A new one: torch does not trace a score by two names, of the read and the memory.
+                memory = Memory(given.keys, given.values, given.mask, self.read.score)
+            before = RecurrentDecoderState(cells, context[0] if context else None, memory)
+            after = self._advance(item, before)
+            return (after.cells, *(after.context for _ in context)), _output(after).clone()
+
+        return scan(step, (state.cells, *context), projected)
 
     @property
     def _decoder(self) -> list[AnyCell]:

@@ -61,12 +61,19 @@ def class_wise_nms(
     same = (iou > overlap) & (label[:, :, None] == label[:, None])
     suppresses = same.tril(-1)  # only predictions of higher score
     keep = torch.ones_like(label, dtype=torch.bool)
+
+    def decide(before: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
+        return keep.clone(), ~(suppresses & keep[:, None]).any(-1)
+
     # Each decision depends only on predictions of higher score, so this converges, usually in three
     # or four iterations.
-    for _ in range(label.shape[1]):
-        before, keep = keep, ~(suppresses & keep[:, None]).any(-1)
-        if torch.equal(before, keep):
-            break
+    state = torch.zeros_like(keep), keep
+    if torch.compiler.is_exporting():
+        state = torch.while_loop(lambda before, keep: (before != keep).any(), decide, state)
+    else:
+        while not torch.equal(*state):
+            state = decide(*state)
+    keep = state[1]
     last = (~keep).long().argsort(dim=1, stable=True)
     return order.gather(1, last), keep.gather(1, last)
 

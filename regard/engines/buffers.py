@@ -35,7 +35,7 @@ class StepBuffers:
 
     def __init__(self, model: Any, *sizes: int, has_beams: bool):
         self.sizes, self.has_beams, self._model, self._is_warm = sizes, has_beams, model, False
-        weight, positions = next(model.core.decoder.parameters()), model.core.positions
+        weight, positions = next(model.core.decoder.parameters()), model.core.target_positions
         self.position, self.tensors = torch.tensor(0, device=weight.device), []
         self.all_rows = torch.arange(sizes[0], device=weight.device)
         self.tokens, self.parents = torch.zeros_like(self.all_rows), self.all_rows.clone()
@@ -94,6 +94,7 @@ class StepBuffers:
         item = writer.embed(self.tokens.unsqueeze(1))
         if self._added is not None:
             item = item + self._added.index_select(0, slot)
+        item = core.decoder_embedding_norm(item)
         layers = [tensor.unbind(1) for tensor in self.tensors[1:]]
         for block, *pasts, keys, values in zip(core.decoder, *layers, strict=True):
             item = block.add_attention(item, partial(attend, block.attention, *pasts))
@@ -140,7 +141,11 @@ class BufferedStepper:
         return self._model.start(source)
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        limit, position, tensors = self._model.core.positions.max_length, state.position, None
+        limit, position, tensors = (
+            self._model.core.target_positions.max_length,
+            state.position,
+            None,
+        )
         if position == limit:  # the model raises
             state = ModelState(TransformerState((), (), limit), limit)
         if position in (0, limit):
@@ -165,7 +170,8 @@ def steps_in_buffers(model: Model) -> bool:
     core, writer, known = model.core, model.writer, KNOWN | {Cosine, General, DenseLayer}
     if type(core) is not Transformer or core.positions.rotates or model.training:
         return False  # rotations copy their angles from the CPU
-    parts, heads = [core.decoder, core.decoder_norm, core.positions, writer], set()
+    parts, heads = [core.decoder, core.decoder_norm, core.decoder_embedding_norm, writer], set()
+    parts.append(core.target_positions)
     for part in (model, *(part for whole in parts for part in whole.modules())):
         is_known = type(part) in known and not callable(getattr(part, "activation", None))
         if not is_known or getattr(part, "window", None) is not None:

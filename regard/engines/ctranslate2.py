@@ -13,7 +13,7 @@ masks PAD and BOS before the softmax and not after it, so that a score is higher
 
 import importlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ def _build_specification(form: forms.TextForm, *, num_positions: int) -> Any:
     kinds = importlib.import_module("ctranslate2.specs.common_spec").Activation
     core, block = form.core, form.core.decoder[0]
     options = {
-        "pre_norm": block.add_attention.order == "pre",
+        "layernorm_embedding": True,  # this and the last norm are deleted if there are none
         "activation": getattr(kinds, _ACTIVATIONS[block.feedforward.activation]),
         "ffn_glu": block.feedforward.gate is not None,
         "rms_norm": block.add_attention.norm.is_rms,
@@ -85,7 +85,8 @@ def _build_specification(form: forms.TextForm, *, num_positions: int) -> Any:
         spec.register_target_vocabulary(vocabulary)
         spec.config.decoder_start_token = str(BOS)
         _set_table(spec.encoder, spec.encoder.embeddings[0], form.source)
-        _set_stack(spec.encoder, core.encoder, core.encoder_norm, _positions(core, num_positions))
+        norms = core.encoder_embedding_norm, core.encoder_norm
+        _set_stack(spec.encoder, core.encoder, norms, core.encoder_positions, num_positions)
     for name, token in (("bos", BOS), ("eos", EOS), ("unk", UNK)):
         setattr(spec.config, f"{name}_token", str(token))
     spec.config.add_attribute("layer_norm_epsilon", block.add_feedforward.norm.eps)
@@ -93,7 +94,8 @@ def _build_specification(form: forms.TextForm, *, num_positions: int) -> Any:
     spec.decoder.projection.weight = _array(form.writer.output.matrix)
     if form.writer.bias is not None:
         spec.decoder.projection.bias = _array(form.writer.bias)
-    _set_stack(spec.decoder, core.decoder, core.decoder_norm, _positions(core, num_positions))
+    norms = core.decoder_embedding_norm, core.decoder_norm
+    _set_stack(spec.decoder, core.decoder, norms, core.decoder_positions, num_positions)
     spec.validate()
     spec.optimize()
     return spec
@@ -134,27 +136,35 @@ def _base_of(rotary: forms.RotaryForm) -> float | None:
     return base if torch.allclose(rotary.rates, expected, rtol=1e-9, atol=0) else None
 
 
-def _positions(core: forms.TransformerForm, num_positions: int) -> NDArray[Any]:
-    match core.positions:
+def _position_table(
+    positions: forms.SinusoidsForm | forms.LearnedForm | None, count: int, width: int
+) -> NDArray[Any]:
+    match positions:
         case forms.SinusoidsForm(dim):
-            return sinusoids(0, num_positions, dim).float().numpy()
+            return sinusoids(0, count, dim).float().numpy()
         case forms.LearnedForm(weight):
             return _array(weight)
         case None:
-            width = core.decoder[0].add_feedforward.norm.size
-            return torch.zeros(num_positions, width, dtype=torch.float32).numpy()
+            return torch.zeros(count, width, dtype=torch.float32).numpy()
 
 
 def _set_stack(
     spec: Any,
-    blocks: Iterable[forms.BlockForm],
-    norm: forms.NormForm | None,
-    positions: NDArray[Any],
+    blocks: Sequence[forms.BlockForm],
+    norms: tuple[forms.NormForm | None, forms.NormForm | None],
+    positions: forms.SinusoidsForm | forms.LearnedForm | None,
+    num_positions: int,
 ) -> None:
+    width = blocks[0].add_feedforward.norm.size
     if hasattr(spec, "position_encodings"):
-        spec.position_encodings.encodings = positions
-    if norm is not None:
-        _set_norm(spec.layer_norm, norm)
+        table = _position_table(positions, num_positions, width)
+        spec.position_encodings.encodings = table
+    spec.pre_norm = blocks[0].add_attention.order == "pre"
+    for name, norm in zip(("layernorm_embedding", "layer_norm"), norms, strict=True):
+        if norm is None:
+            delattr(spec, name)
+        else:
+            _set_norm(getattr(spec, name), norm)
     for layer, block in zip(spec.layer, blocks, strict=True):
         own, cross = block.attention, block.cross
         _set_attention(layer.self_attention, own, (own.query, own.key, own.value))

@@ -154,11 +154,6 @@ def _unsupported_features(form: forms.TextForm) -> Iterator[str]:
     order, activation = blocks[0].add_attention.order, blocks[0].feedforward.activation
     if order not in ("pre", "post"):
         yield f"its order of norms is {order}, not pre or post"
-    last = [core.decoder_norm] if form.source is None else [core.decoder_norm, core.encoder_norm]
-    if order == "pre" and None in last:
-        yield "its stacks of pre-norm blocks do not end in a norm"
-    if order == "post" and last != [None] * len(last):
-        yield "its stacks of post-norm blocks end in a norm"
     if activation not in ACTIVATIONS:
         yield f"its activation is {activation}, not one of {', '.join(ACTIVATIONS)}"
 
@@ -188,7 +183,7 @@ def _differences(form: forms.TextForm) -> Iterator[str]:
 
 def _misfits(form: forms.TextForm) -> Iterator[str]:
     """Yield the sizes that do not fit the others, which compiled code does not check."""
-    inputs, output, positions = form.writer.inputs, form.writer.output, form.core.positions
+    inputs, output = form.writer.inputs, form.writer.output
     width = inputs.weight.shape[1] if inputs.projection is None else len(inputs.projection)
     sizes: list[tuple[Tensor | None, tuple[int, ...]]] = []
     vocab = (len(inputs.weight),)
@@ -218,10 +213,9 @@ def _misfits(form: forms.TextForm) -> Iterator[str]:
         sizes.append((linear.bias, (len(linear.weight),)))
     for norm in parts_of(form, forms.NormForm):
         sizes += [(norm.scale, (width,)), (norm.shift, (width,))]
-    if isinstance(positions, forms.LearnedForm):
-        sizes.append((positions.weight[0], (width,)))
-    elif positions is not None and positions.dim != width:
-        yield f"its positions have {positions.dim} numbers, its items {width}"
+    positions = form.core.encoder_positions, form.core.decoder_positions
+    for dim in {added.dim for added in positions if added is not None} - {width}:
+        yield f"its positions have {dim} numbers, its items {width}"
     for weight, shape in sizes:
         if weight is not None and weight.shape != shape:
             yield f"it has weights of shape {tuple(weight.shape)} where {shape} is expected"

@@ -150,6 +150,10 @@ class LearnedForm:
 
     weight: Tensor
 
+    @property
+    def dim(self) -> int:
+        return self.weight.shape[1]
+
 
 PositionsForm = SinusoidsForm | LearnedForm | RotaryForm
 """Forms of positional encodings that change items, or queries and keys."""
@@ -157,11 +161,14 @@ PositionsForm = SinusoidsForm | LearnedForm | RotaryForm
 
 @dataclass(frozen=True, eq=False)
 class TransformerForm:
-    """Encoder and decoder stacks with positions and final norms; None where absent."""
+    """Encoder and decoder stacks with positions, and norms before and after; None where absent."""
 
-    positions: SinusoidsForm | LearnedForm | None
+    encoder_positions: SinusoidsForm | LearnedForm | None
+    encoder_embedding_norm: NormForm | None
     encoder: tuple[BlockForm, ...]
     encoder_norm: NormForm | None
+    decoder_positions: SinusoidsForm | LearnedForm | None
+    decoder_embedding_norm: NormForm | None
     decoder: tuple[BlockForm, ...]
     decoder_norm: NormForm | None
 
@@ -189,8 +196,8 @@ class TextForm:
     @property
     def max_positions(self) -> int | None:
         """Number of learned positions; None if the length is not limited."""
-        positions = self.core.positions
-        return len(positions.weight) if isinstance(positions, LearnedForm) else None
+        tables = self.core.encoder_positions, self.core.decoder_positions
+        return min((len(x.weight) for x in tables if isinstance(x, LearnedForm)), default=None)
 
 
 def form_of(module: Any, kind: type[FormT], *arguments: Any) -> FormT:

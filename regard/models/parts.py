@@ -88,8 +88,12 @@ def positions_name(positions: nn.Module) -> str:
 def _transformer(core: Transformer, stack: Literal["encoder", "decoder"]) -> tuple[Block, ...]:
     is_encoder = stack == "encoder"
     blocks: list[Block] = []
-    if core.positions.adds and (is_encoder or core.in_order):
-        blocks.append(Block("", 1, (Operation("+ P", positions_name(core.positions), (0,)),)))
+    positions = core.positions if is_encoder else core.target_positions
+    if positions.adds and (is_encoder or core.in_order):
+        blocks.append(Block("", 1, (Operation("+ P", positions_name(positions), (0,)),)))
+    norm = core.encoder_embedding_norm if is_encoder else core.decoder_embedding_norm
+    if not isinstance(norm, nn.Identity):
+        blocks.append(Block("", 1, (Operation(type(norm).__name__, "of the embeddings", (0,)),)))
     for module in core.encoder if is_encoder else core.decoder:
         block = Block(f"{stack} block", 1, _block_parts(module, in_order=core.in_order))
         if blocks and blocks[-1][::2] == block[::2]:

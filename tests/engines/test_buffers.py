@@ -95,8 +95,19 @@ def test_steps_in_buffers_equal_the_models(positions: str, width: int) -> None:
     assert compare(model_of(positions=positions), width, 70) > 250
 
 
+BART = {"norm_order": "post", "embedding_norm": True, "shared_positions": False}
+
+
 @pytest.mark.parametrize(
-    "changes", [{"key_heads": 1}, {"norm_order": "post"}, {"score": "cosine"}, {"score": "general"}]
+    "changes",
+    [
+        {"key_heads": 1},
+        {"norm_order": "post"},
+        {"score": "cosine"},
+        {"score": "general"},
+        BART | {"positions": "learned"},
+        {"final_norm": False, "attention_bias": "qkv"},
+    ],
 )
 def test_other_parts_in_buffers_equal_the_models(changes: dict[str, Any]) -> None:
     assert compare(model_of(**changes), 3, 9, BATCHES[:3]) > 10

@@ -49,10 +49,18 @@ class BannedTokens(torch.nn.Module):
         changed(norm_order="post", activation="gelu", beta=2.0),
         changed(positions=LearnedConfig(max_length=40), norm="rms", gated=True, bias=False),
         changed(positions=NoPositionsConfig(), score="dot", layers=1, decoder_layers=3),
+        changed(norm_order="post", final_norm=True, activation="gelu-tanh", norm_eps=0.5),
+        changed(final_norm=False, activation="silu", attention_bias="qkv", norm_eps=0.5),
+        changed(
+            norm_order="post",
+            positions=LearnedConfig(max_length=40),
+            shared_positions=False,
+            embedding_norm=True,
+        ),
     ],
 )
 def test_converted_encoder_decoder_finds_the_outputs_of_torch(core: Any, tmp_path: Any) -> None:
-    model = encoder_decoder(core, embedding_dim=5)
+    model = encoder_decoder(core, embedding_dim=5, output_bias=core.norm_order == "post")
     convert(model, tmp_path)
     translator = ctranslate2.Translator(str(tmp_path), compute_type="float32")
     lengths = {"max_decoding_length": 6, "min_decoding_length": 0, "length_penalty": 1}
@@ -66,10 +74,20 @@ def test_converted_encoder_decoder_finds_the_outputs_of_torch(core: Any, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "positions", [AlibiConfig(), RotaryConfig(), RotaryConfig(dim=2, interleaved=True, base=50.0)]
+    "options",
+    [
+        {"positions": AlibiConfig()},
+        {"positions": RotaryConfig(dim=2, interleaved=True, base=50.0)},
+        {"positions": RotaryConfig(), "norm": "rms", "norm_eps": 0.5, "attention_bias": "qkv"},
+        {"norm_order": "post", "final_norm": True, "embedding_norm": True, "norm_eps": 0.5},
+        {"final_norm": False},
+    ],
 )
-def test_converted_language_model_continues_like_torch(positions: Any, tmp_path: Any) -> None:
-    model = language_model(changed(positions=positions, key_heads=1))
+@pytest.mark.parametrize("tie", ["target", "none"])
+def test_converted_language_model_continues_like_torch(
+    options: Any, tie: Any, tmp_path: Any
+) -> None:
+    model = language_model(changed(key_heads=1, **options), tie=tie, output_bias=tie == "none")
     convert(model, tmp_path)
     generator = ctranslate2.Generator(str(tmp_path), compute_type="float32")
     result = generator.generate_batch(

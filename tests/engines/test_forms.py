@@ -24,7 +24,7 @@ from regard.layers.dropout import Dropout
 from regard.layers.feedforward import FeedForward
 from regard.layers.forms import NoFormError, TextForm, form_of
 from regard.layers.multihead import MultiHead
-from regard.layers.positions.config import AlibiConfig, PositionsConfig
+from regard.layers.positions.config import AlibiConfig, LearnedConfig, PositionsConfig
 from regard.layers.positions.learned import Learned
 from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.layers.read import Read
@@ -66,11 +66,13 @@ OTHERS = {
     "head_key_dim": 5, "score_hidden": 3, "norm_eps": 1e-3, "kernel": "reference", "key_heads": 1,
         "soft_cap": 2.0,
     "inducing_points": 2, "window": 2, "attention_bias": "qkv",
+    "final_norm": False,
     "beta": 2.0, "hard": "gumbel", "top_k": 2, "alpha": 2.0,
 }  # fmt: skip
 DENSE = "feedforward", "dense"
 NEEDS = {
     "head_key_dim": {"score": "general"}, "score_hidden": {"score": "additive"},
+    "shared_positions": {"positions": LearnedConfig()},
     "hard": {"choice": "hard"}, "top_k": {"choice": "topk"}, "alpha": {"choice": "sparse"},
 }  # fmt: skip
 """Settings without which others are refused."""
@@ -79,6 +81,7 @@ SUPPORTED = {
     *(("norm_order", value) for value in ("pre", "post")),
     *(("norm", value) for value in ("layer", "rms")),
     *((name, value) for name in ("bias", "gated", "output_projection") for value in (True, False)),
+    *((name, value) for name in ("embedding_norm", "shared_positions") for value in (True, False)),
     *(("positions", value()) for value in get_args(PositionsConfig)),
     *(("score", value) for value in ("scaled-dot", "dot")),
     ("choice", "soft"),
@@ -98,6 +101,8 @@ def test_each_value_of_each_setting_gives_the_outputs_of_torch_or_is_refused(
 ) -> None:
     if make is language_model and field in ("inducing_points", "decoder_layers"):
         return  # the core refuses them: there is no encoder
+    if make is language_model and (field, value) == ("shared_positions", False):
+        return
     reason = check(make(dataclasses.replace(SMALL, **NEEDS.get(field, {}) | {field: value})))
     if (field, value) == DENSE:
         assert "feedforward is a DenseLayer, which only torch runs" in str(reason)
@@ -237,7 +242,15 @@ EDITS: dict[str, tuple[Change, bool]] = {
     "a norm of other items": (put(NORM.removesuffix(".norm"), "norm", lambda: nn.LayerNorm(11,
         bias=False)), False),
     "no norm": (put("core.encoder.0.add_attention", "norm", nn.Identity), False),
-    "no last norm": (put("core", "decoder_norm", nn.Identity), False),
+    "no last norm": (put("core", "decoder_norm", nn.Identity), True),
+    "a last norm of an unknown class": (put("core", "decoder_norm", Root), False),
+    "a norm of the embeddings": (put("core", "decoder_embedding_norm", lambda: nn.LayerNorm(12,
+        bias=False)), True),
+    "a norm of the embeddings of another kind": (put("core", "encoder_embedding_norm",
+        lambda: nn.RMSNorm(12)), False),
+    "positions of the decoder": (put("core", "decoder_positions", lambda: Learned(30, 12)), True),
+    "sines of another size in the decoder": (put("core", "decoder_positions",
+        lambda: Sinusoidal(14)), False),
     "another activation in one block": (put(FF, "activation", "gelu"), False),
     "another activation": (set_all(FeedForward, activation="gelu"), True),
     "an unknown activation": (set_all(FeedForward, activation="tanh"), False),
@@ -362,17 +375,12 @@ def test_hard_choice_has_no_temperature() -> None:
     assert Read(choice=Hard()).form(4).beta is None
 
 
-@pytest.mark.parametrize(
-    ("order", "norm", "reason"),
-    [
-        ("pre", nn.Identity, "of pre-norm blocks do not end in a norm"),
-        ("post", lambda: nn.LayerNorm(12), "of post-norm blocks end in a norm"),
-    ],
-)
-def test_stack_with_the_wrong_last_norm_is_refused(order, norm, reason) -> None:
-    model = encoder_decoder(dataclasses.replace(SMALL, norm_order=order))
-    model.core.encoder_norm = norm()
-    assert reason in str(unsupported_reason(model))
+@pytest.mark.parametrize(("order", "final"), [("pre", False), ("post", True)])
+@pytest.mark.parametrize("make", [encoder_decoder, language_model])
+def test_last_norms_independent_of_the_order_give_the_outputs_of_torch(make, order, final) -> None:
+    model = make(dataclasses.replace(SMALL, norm_order=order, final_norm=final))
+    assert (type(model.core.decoder_norm) is nn.LayerNorm) == final
+    assert check(model) is None
 
 
 def test_capped_score_is_not_a_plain_inner_product() -> None:

@@ -1,5 +1,6 @@
 """Models with the settings of public families equal those of Transformers, in each engine."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,12 +9,13 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from regard.attention.masks import Padded
 from regard.decode.config import SampleConfig
 from regard.engines.compiled.engine import _Generation
 from regard.engines.registry import prepare
-from regard.layers.positions.config import RotaryConfig
-from regard.models.build import build_language_model
-from regard.models.config import LanguageModelConfig
+from regard.layers.positions.config import LearnedConfig, RelativeConfig, RotaryConfig
+from regard.models.build import build, build_language_model
+from regard.models.config import LanguageModelConfig, ModelConfig
 from regard.models.cores.config import TransformerConfig
 from regard.models.model import Model
 
@@ -46,9 +48,15 @@ def randomize(model: nn.Module) -> Any:
     return model.eval()
 
 
-def load(ours: nn.Module, theirs: nn.Module, names: dict[str, str]) -> None:
-    """Copy weights by the names of modules or parameters; all of ours must be among them."""
-    given, state = theirs.state_dict(), {}
+def load(
+    ours: nn.Module,
+    theirs: nn.Module,
+    names: dict[str, str],
+    change: Callable[[str, Tensor], Tensor] = lambda name, weight: weight,
+) -> None:
+    """Copy changed weights by the names of modules or parameters; all of ours must be given."""
+    given = {name: change(name, weight) for name, weight in theirs.state_dict().items()}
+    state = {}
     for name, other in names.items():
         if other in given:
             state[name] = given[other]
@@ -142,3 +150,164 @@ def test_rotary_families(family: str, tie: Any) -> None:
     load(ours, theirs, names | blocks("core.decoder", "model.layers", BLOCK))
     tokens = torch.randint(VOCAB, (3, TIME))
     check_language_model(ours, theirs(tokens).logits, tokens)
+
+
+def check_encoder_decoder(model: Model, theirs: Any) -> None:
+    """Check the logits of padded sources, all at once and step by step."""
+    model.eval()
+    source, target = torch.randint(3, VOCAB, (3, 7)), torch.randint(3, VOCAB, (3, TIME))
+    lengths = torch.tensor([7, 2, 5])
+    mask = (torch.arange(7) < lengths[:, None]).long()
+    expected = theirs(source, attention_mask=mask, decoder_input_ids=target[:, :-1]).logits
+    actual = model(Padded(source, lengths), Padded(target, torch.full((3,), TIME)))
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+    state = model.start(Padded(source, lengths))
+    for time in range(TIME - 1):
+        logits, state = model.step(target[:, time], state)
+        torch.testing.assert_close(logits, expected[:, time], rtol=1e-5, atol=1e-5)
+
+
+BART = {f"attention.{name}": f"self_attn.{name[0]}_proj" for name in ("query", "key", "value")}
+BART |= {
+    "attention.output": "self_attn.out_proj",
+    "add_attention.norm": "self_attn_layer_norm",
+    "feedforward.expand": "fc1",
+    "feedforward.contract": "fc2",
+    "add_feedforward.norm": "final_layer_norm",
+}
+CROSS = {
+    name.replace("attention", "cross"): other.replace("self", "encoder")
+    for name, other in BART.items()
+    if "attention" in name
+}
+TABLES = ("reader.table", "writer.inputs.table", "writer.output_table")
+
+
+@pytest.mark.parametrize("family", ["Bart", "MBart", "Blenderbot", "Marian", "Pegasus"])
+def test_encoder_decoder_families(family: str) -> None:
+    """Sines of Marian are in the first half of the width, cosines in the second: a permutation."""
+    has_sines, is_pre = family in ("Marian", "Pegasus"), family not in ("Bart", "Marian")
+    has_embedding_norm = family in ("Bart", "MBart")
+    sizes = {"layers": 2, "attention_heads": 4, "ffn_dim": HIDDEN}
+    options = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()}
+    config = getattr(transformers, f"{family}Config")(
+        **options,
+        vocab_size=VOCAB,
+        d_model=WIDTH,
+        max_position_embeddings=20,
+        activation_function="swish" if family == "Marian" else "gelu",
+        scale_embedding=has_sines,
+        pad_token_id=0,
+        decoder_start_token_id=0,
+        attn_implementation="eager",
+    )
+    kinds = {"Marian": "MarianMTModel"}
+    kind = kinds.get(family, f"{family}ForConditionalGeneration")
+    theirs = getattr(transformers, kind)(config)
+    sines = {name: x.clone() for name, x in theirs.named_parameters() if "embed_positions" in name}
+    randomize(theirs)
+    theirs.final_logits_bias.normal_()
+    for name, weight in sines.items():
+        if has_sines:
+            theirs.get_parameter(name).copy_(weight)
+    core = TransformerConfig(
+        **SIZES,
+        activation="silu" if family == "Marian" else "gelu",
+        norm_order="pre" if is_pre else "post",
+        embedding_norm=has_embedding_norm,
+        **({} if has_sines else {"positions": LearnedConfig(max_length=20)}),
+        shared_positions=has_sines,
+    )
+    scale: Any = "root" if has_sines else "one"
+    ours = build(
+        ModelConfig(core=core, embedding_scale=scale, output_bias=True),
+        source_vocab=VOCAB,
+        target_vocab=VOCAB,
+    )
+    names = dict.fromkeys(TABLES, "model.shared") | {"writer.output_bias": "final_logits_bias"}
+    names |= blocks("core.encoder", "model.encoder.layers", BART)
+    names |= blocks("core.decoder", "model.decoder.layers", BART | CROSS)
+    for side in ("encoder", "decoder"):
+        if not has_sines:
+            positions = "positions" if side == "encoder" else "decoder_positions"
+            names[f"core.{positions}"] = f"model.{side}.embed_positions"
+        if has_embedding_norm:
+            names[f"core.{side}_embedding_norm"] = f"model.{side}.layernorm_embedding"
+        if is_pre:
+            names[f"core.{side}_norm"] = f"model.{side}.layer_norm"
+    order = torch.arange(WIDTH).view(2, -1).T.flatten() if has_sines else torch.arange(WIDTH)
+
+    def change(name: str, weight: Tensor) -> Tensor:
+        if name == "final_logits_bias":
+            return weight[0]
+        if "embed_positions" in name:
+            return weight[len(weight) - 20 :]  # without the rows of the offset
+        is_output = "out_proj" in name or "fc2" in name or "norm" in name
+        if is_output or not name.endswith("weight"):
+            return weight[order] if is_output else weight
+        return weight[:, order]
+
+    load(ours, theirs, names, change)
+    check_encoder_decoder(ours, theirs)
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_t5(version: str) -> None:
+    is_gated = version == "1.1"
+    config = transformers.T5Config(
+        vocab_size=VOCAB,
+        d_model=WIDTH,
+        d_kv=5,
+        d_ff=HIDDEN,
+        num_layers=2,
+        num_heads=4,
+        relative_attention_num_buckets=6,
+        relative_attention_max_distance=9,
+        feed_forward_proj="gated-gelu" if is_gated else "relu",
+        tie_word_embeddings=False,
+    )
+    theirs = randomize(transformers.T5ForConditionalGeneration(config))
+    core = TransformerConfig(
+        **SIZES,
+        head_dim=5,
+        score="dot",
+        activation="gelu-tanh" if is_gated else "relu",
+        gated=is_gated,
+        norm="rms",
+        norm_eps=1e-6,
+        bias=False,
+        positions=RelativeConfig(buckets=6, max_distance=9),
+    )
+    ours = build(
+        ModelConfig(core=core, tie="none", embedding_scale="one"),
+        source_vocab=VOCAB,
+        target_vocab=VOCAB,
+    )
+    names = {
+        "reader.table": "shared",
+        "writer.inputs.table": "shared",
+        "writer.output_table": "lm_head",
+    }
+    feedforward = {"contract": "wo", "gate": "wi_0", "expand": "wi_1"}
+    feedforward = feedforward if is_gated else {"contract": "wo", "expand": "wi"}
+    for side, last in (("encoder", 1), ("decoder", 2)):
+        parts = {"attention": "0.SelfAttention", "cross": "1.EncDecAttention"}
+        for part, other in parts.items() if side == "decoder" else [*parts.items()][:1]:
+            block = {f"{part}.{name}": f"layer.{other}.{name[0]}"
+                     for name in ("query", "key", "value", "output")}  # fmt: skip
+            block[f"add_{part}.norm"] = f"layer.{other[0]}.layer_norm"
+            names |= blocks(f"core.{side}", f"{side}.block", block)
+        block = {f"feedforward.{name}": f"layer.{last}.DenseReluDense.{other}"
+                 for name, other in feedforward.items()}  # fmt: skip
+        block["add_feedforward.norm"] = f"layer.{last}.layer_norm"
+        names |= blocks(f"core.{side}", f"{side}.block", block)
+        names[f"core.{side}_norm"] = f"{side}.final_layer_norm"
+        for layer in range(2):
+            table = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+            names[f"core.{side}.{layer}.attention.read.bias.table"] = table
+
+    def change(name: str, weight: Tensor) -> Tensor:
+        return weight.T if "relative_attention_bias" in name else weight
+
+    load(ours, theirs, names, change)
+    check_encoder_decoder(ours, theirs)

@@ -342,6 +342,10 @@ WITHOUT_EFFECT: dict[str, tuple[Any, dict[str, Any]]] = {
     "attention has": (Recurrent, {"decodes": False, "attention": "dot"}),
     "attention has no effect with encodes": (SelfAttentive, {"encodes": False, "attention": "dot"}),
     "layers has": (SelfAttentive, {"encodes": False, "layers": 3, "decoder_layers": 2}),
+    "shared_positions has": (
+        Transformer,
+        {"positions": "learned", "shared_positions": False, "decodes": False},
+    ),
     "layers has no effect": (Transformer, {"encodes": False, "layers": 3, "decoder_layers": 2}),
     "max_positions must": (Recurrent, {"max_positions": 9}),
     "downsampling_layers must": (
@@ -372,10 +376,11 @@ OTHER: dict[str, Any] = {
     "head_dim": 2, "head_value_dim": 2, "feedforward": 7, "activation": "gelu", "gated": True,
     "norm": "rms", "norm_order": "post", "norm_eps": 0.1, "bias": False, "positions": "rotary",
     "kernel": "reference", "key_heads": 1, "score": "dot", "soft_cap": 0.1, "inducing_points": 3,
-    "window": 2,
+    "window": 2, "attention_bias": "none", "final_norm": False, "embedding_norm": True,
 }  # fmt: skip
 """Another value of each setting that stands alone."""
 DEPENDENT = {"hard", "top_k", "alpha", "head_key_dim", "output_projection", "score_hidden"}
+DEPENDENT |= {"shared_positions"}
 """Settings of others, which TransformerConfig refuses without these."""
 
 

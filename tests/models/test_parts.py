@@ -85,6 +85,10 @@ def test_places_of_norms_positions_and_cross_attention():
     expected = ["+ P", "masked multi-head self-attention", "feed-forward"]
     assert names_of(plain, "decoder") == expected
     assert core_blocks(plain, "encoder") == ()
+    own = Transformer(**SMALL, norm_order="post", final_norm=True, embedding_norm=True)
+    for stack in ("encoder", "decoder"):
+        assert names_of(own, stack)[:2] == ["+ P", "LayerNorm"]
+        assert names_of(own, stack)[-1] == "final LayerNorm"
 
 
 @pytest.mark.parametrize(

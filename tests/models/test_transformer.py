@@ -76,9 +76,11 @@ def _copy(state: dict, name: str, module: nn.Module) -> None:
     state[f"{name}.weight"], state[f"{name}.bias"] = module.weight, module.bias
 
 
-@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize(
+    ("norm", "final"), [("post", None), ("post", True), ("pre", None), ("pre", False)]
+)
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_transformer_equals_that_of_torch(norm, activation):
+def test_transformer_equals_that_of_torch(norm, final, activation):
     config = TransformerConfig(
         layers=2,
         decoder_layers=3,
@@ -86,13 +88,15 @@ def test_transformer_equals_that_of_torch(norm, activation):
         heads=3,
         feedforward=17,
         norm_order=norm,
+        final_norm=final,
         activation=activation,
         positions=NoPositionsConfig(),
     )
     core = Transformer(config).double().eval()
     _randomize(core)
     torch_model = to_torch(core, config)
-    if norm == "post":  # torch normalizes the stack once more; ours, as the paper's, does not
+    has_final = norm == "pre" if final is None else final
+    if not has_final:  # torch normalizes the stack once more; ours, as the paper's, does not
         torch_model.encoder.norm = torch_model.decoder.norm = None
     else:
         torch_model.encoder.norm.load_state_dict(core.encoder_norm.state_dict())
@@ -264,7 +268,10 @@ def test_deep_stacks_keep_the_items_apart(norm_order):
             {"output_projection": False, "head_value_dim": 3},
             "output_projection must be true unless .* width=128, got 4",
         ),
-        ({"norm_order": "none", "norm": "rms"}, "norm and norm_eps must not be given"),
+        ({"norm_order": "none", "norm": "rms"}, "norm must not be given"),
+        ({"norm_order": "none", "embedding_norm": True}, "embedding_norm must not be given"),
+        ({"norm_order": "none", "final_norm": False}, "final_norm must not be given"),
+        ({"shared_positions": False}, "shared_positions must be true with positions=sinusoidal"),
         (
             {"positions": AlibiConfig(), "inducing_points": 4},
             "positions must not be alibi with inducing_points",

@@ -47,7 +47,7 @@ class PackedTransformer:
 
     def __init__(self, form: forms.TextForm, compute_type: str):
         core, attention = form.core, form.core.decoder[0].attention
-        self._positions = core.positions
+        self.positions = core.encoder_positions, core.decoder_positions
         self._rotary = attention.rotary
         self.decoder_bias = attention.read.bias
         self.encoder_bias = core.encoder[0].attention.read.bias if core.encoder else None
@@ -56,7 +56,7 @@ class PackedTransformer:
         source, inputs = form.source, form.writer.inputs
         self.target = self.source = _array(inputs.matrix.detach() * inputs.scale)
         reason = None
-        if core.positions is not None:
+        if core.decoder_positions is not None:
             reason = "its positions are added to the items, and would run beyond the context"
         ids = len(output) if source is None else len(source.weight)
         self.limits = Limits(source is not None, ids, len(output), form.max_positions, reason)
@@ -69,6 +69,7 @@ class PackedTransformer:
         self.heads = Heads(attention.num_heads, size)
         self.key_heads = Heads(attention.key_heads, size)
         self.value_heads = Heads(attention.key_heads, value_size)
+        self._norms(core.encoder_embedding_norm, core.decoder_embedding_norm)
         for block in core.encoder:
             self._attention(block.attention)
             self._feedforward(block.feedforward)
@@ -113,9 +114,11 @@ class PackedTransformer:
         }
         return np.array([sizes[index] for index in range(layout.SIZES)], np.int64)
 
-    def positional_encodings(self, count: int) -> np.ndarray:
+    def positional_encodings(
+        self, positions: forms.SinusoidsForm | forms.LearnedForm | None, count: int
+    ) -> np.ndarray:
         """Return the encodings of the first `count` positions; all of them if they are learned."""
-        match self._positions:
+        match positions:
             case forms.SinusoidsForm(dim):
                 return sinusoids(0, count, dim).float().numpy()
             case forms.LearnedForm(weight):
@@ -175,7 +178,7 @@ class PackedTransformer:
 
     def _norms(self, *norms: forms.NormForm | None) -> None:
         for norm in norms:
-            rows = np.zeros((layout.NORM_ROWS, self.width), np.float32)
+            rows = np.full((layout.NORM_ROWS, self.width), layout.NO_NORM, np.float32)
             if norm is not None:
                 rows[0] = 1 if norm.scale is None else _array(norm.scale)
                 rows[1] = 0 if norm.shift is None else _array(norm.shift)
@@ -233,7 +236,8 @@ class Workspace:
             layout.NORMS: np.concatenate(model.norms),
             layout.SOURCES: model.source,
             layout.TARGETS: model.target,
-            layout.POSITIONS: model.positional_encodings(most),
+            layout.SOURCE_POSITIONS: model.positional_encodings(model.positions[0], most),
+            layout.TARGET_POSITIONS: model.positional_encodings(model.positions[1], most),
             layout.ENCODER_BIAS: model.bias_at(model.encoder_bias, torch.arange(-most, most + 1)),
             layout.DECODER_BIAS: model.bias_at(model.decoder_bias, -torch.arange(most + 1)),
             layout.ROTATIONS: model.rotations(most),

@@ -126,6 +126,11 @@ class TransformerConfig(ChoiceConfig):
     norm_order: Literal["pre", "post", "none"] = "pre"
     """post: norm(x + f(x)), as in the paper; pre: x + f(norm(x)), with one more norm after the last
     block; none: f(x), without residual connections and norms."""
+    final_norm: bool | None = added(None)
+    """A norm after the last block of each stack, if it is not as norm_order says."""
+    embedding_norm: bool = added(False)
+    """A norm of the embeddings with their positions, before the first block of each stack.
+    (devlin2019)"""
     norm_eps: Annotated[float, Range(1e-12, 1)] = 1e-5
     """Number added to the variance, or the mean square, in norms."""
     bias: bool = True
@@ -135,6 +140,8 @@ class TransformerConfig(ChoiceConfig):
     alone (yang2024); none."""
     positions: PositionsConfig = field(default_factory=SinusoidalConfig)
     """sinusoidal, learned, rotary, alibi, relative (T5) or none: positional encoding."""
+    shared_positions: bool = added(True)
+    """One table of learned positions for both stacks; false: one for each. (lewis2020)"""
     kernel: str = "auto"
     """Kernel of every read: auto, or one by name, such as reference or sdpa."""
     key_heads: Heads | None = None
@@ -165,8 +172,9 @@ class TransformerConfig(ChoiceConfig):
         if self.key_heads is not None and self.heads % self.key_heads:
             raise ValueError(f"key_heads must divide heads={self.heads}, got {self.key_heads}")
         self._check_feedforward()
-        if self.norm_order == "none" and (self.norm, self.norm_eps) != ("layer", 1e-5):
-            raise ValueError("norm and norm_eps must not be given with norm_order=none")
+        if not self.shared_positions and name != "learned":
+            raise ValueError(f"shared_positions must be true with positions={name}")
+        self._check_norms()
         size, score = self.query_size, self.score
         value_size = self.head_value_dim or size
         if not self.output_projection and self.heads * value_size != self.width:
@@ -188,6 +196,12 @@ class TransformerConfig(ChoiceConfig):
             if (dim is None and size % 2) or (dim is not None and dim > size):
                 rule = "be even" if dim is None else f"be at least positions.dim={dim}"
                 raise ValueError(f"head_dim must {rule} with rotary positions, got {size}")
+
+    def _check_norms(self) -> None:
+        default = vars(TransformerConfig)
+        for name in ("norm", "norm_eps", "final_norm", "embedding_norm"):
+            if self.norm_order == "none" and getattr(self, name) != default[name]:
+                raise ValueError(f"{name} must not be given with norm_order=none")
 
     def _check_feedforward(self) -> None:
         if isinstance(self.feedforward, str) and self.feedforward != "dense":

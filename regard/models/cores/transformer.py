@@ -1,11 +1,11 @@
 """Transformer core: a stack of encoder blocks, and a stack of decoder blocks that read its output.
 
-    memory  = encoder(source + positions)               bidirectional self-attention
-    hidden  = decoder(targets + positions, memory)      causal self-attention and cross-attention
+    memory  = encoder(norm(source + positions))              bidirectional self-attention
+    hidden  = decoder(norm(targets + positions), memory)     causal self-attention, cross-attention
 
-Blocks share no parameters, except for relative positions: one table for the encoder and one for the
-decoder, as in T5. Each decoder block projects the encoder's output to keys and values once per
-source.
+The norm before the first block (BERT, BART) and the one after the last are optional. Blocks share
+no parameters, except for relative positions: one table for the encoder and one for the decoder, as
+in T5. Each decoder block projects the encoder's output to keys and values once per source.
 
 Source: lectures, D.1 to D.10; vaswani2017; relative positions press2022 (ALiBi), raffel2020 (T5);
 cosine scores henry2020.
@@ -146,11 +146,12 @@ class Transformer(Core):
         if config.norm_order == "none" and own["norm"] is not None:
             raise ValueError("norm must be None with norm_order='none', which has no norms")
         is_own = config.decoder_layers is not None
+        in_two = ("shared_positions",)
         unused = {
-            "encodes=False": () if encodes else ("inducing_points",),
+            "encodes=False": () if encodes else ("inducing_points", *in_two),
             "decoder_layers and encodes=False": ("layers",) if is_own and not encodes else (),
-            "decodes=False": () if decodes else ("decoder_layers", "window"),
-            "in_order=False": () if in_order else ("window",),
+            "decodes=False": () if decodes else ("decoder_layers", "window", *in_two),
+            "in_order=False": () if in_order else ("window", *in_two),
             "`score`": () if own["score"] is None else ("score_hidden", "soft_cap"),
             "`norm`": () if own["norm"] is None else ("norm_eps",),
             "`feedforward`": () if own["feedforward"] is None else ("activation", "gated"),
@@ -163,6 +164,7 @@ class Transformer(Core):
         self.set_outputs = num_decoder
         blocks = _Blocks(config, dropout, own)
         self.positions = blocks.positions
+        self.decoder_positions = None if config.shared_positions else blocks.create_positions()
         beyond = "its positions are added to the items, and would run beyond the context"
         self.unsupported_slide_reason = beyond if self.positions.adds else None
         bias = self.positions.bias(two_sided=True)
@@ -174,9 +176,14 @@ class Transformer(Core):
             blocks.decoder_block(bias, layer + 1, reads_source=encodes, in_order=in_order)
             for layer in range(num_decoder)
         )
-        pre = config.norm_order == "pre"
-        self.encoder_norm = blocks.norm(config.width) if pre and encodes else nn.Identity()
-        self.decoder_norm = blocks.norm(config.width) if pre and decodes else nn.Identity()
+        is_last = config.norm_order == "pre" if config.final_norm is None else config.final_norm
+        is_first, width = config.embedding_norm, config.width
+        no_norm = nn.Identity
+        self.encoder_norm = blocks.norm(width) if is_last and encodes else no_norm()
+        self.decoder_norm = blocks.norm(width) if is_last and decodes else no_norm()
+        self.encoder_embedding_norm = blocks.norm(width) if is_first and encodes else no_norm()
+        is_first = is_first and decodes and in_order
+        self.decoder_embedding_norm = blocks.norm(width) if is_first else no_norm()
         self.apply(_initialize)
         if config.norm_order == "post":
             _scale_branches(self.encoder)
@@ -187,7 +194,7 @@ class Transformer(Core):
         return [*self.encoder, *(block.feedforward for block in self._decoder_blocks)]
 
     def encode(self, source: Padded) -> Padded:
-        items, mask = self.positions(source.items), source.mask
+        items, mask = self.encoder_embedding_norm(self.positions(source.items)), source.mask
         for block in self.encoder:
             items = block(items, mask)
         return source._replace(items=self.encoder_norm(items))
@@ -209,7 +216,7 @@ class Transformer(Core):
         return hidden
 
     def forward(self, targets: Items, state: TransformerState) -> Items:
-        items, blocks = self.positions(targets), self._decoder_blocks
+        items, blocks = self._embed_targets(targets, 0), self._decoder_blocks
         masks = {block.window: block.mask() for block in blocks}  # shared, so built once
         for block, source in zip(blocks, state.sources, strict=True):
             items = block(items, source, masks[block.window])
@@ -219,7 +226,7 @@ class Transformer(Core):
         return self.steps(target.unsqueeze(1), state)
 
     def steps(self, targets: Items, state: TransformerState) -> tuple[Item, TransformerState]:
-        items, count = self.positions(targets, state.position), targets.shape[1]
+        items, count = self._embed_targets(targets, state.position), targets.shape[1]
         blocks, pasts = self._decoder_blocks, []
         masks = {block.window: block.mask() if count > 1 else None for block in blocks}
         for block, old, source in zip(blocks, state.pasts, state.sources, strict=True):
@@ -236,14 +243,27 @@ class Transformer(Core):
         """Return the form of this module, for targets in order. Raises: NoFormError for sets."""
         if not self.in_order:
             raise NoFormError(self, "decodes sets, which have no order")
-        positions = self.positions.form()
+        added: list[SinusoidsForm | LearnedForm | None] = []
+        for positions in (self.positions.form(), self.target_positions.form()):
+            added.append(positions if isinstance(positions, SinusoidsForm | LearnedForm) else None)
         return TransformerForm(
-            positions=positions if isinstance(positions, SinusoidsForm | LearnedForm) else None,
+            encoder_positions=added[0],
+            encoder_embedding_norm=_norm_form(self.encoder_embedding_norm),
             encoder=blocks_of(self.encoder),
             encoder_norm=_norm_form(self.encoder_norm),
+            decoder_positions=added[1],
+            decoder_embedding_norm=_norm_form(self.decoder_embedding_norm),
             decoder=blocks_of(self.decoder),
             decoder_norm=_norm_form(self.decoder_norm),
         )
+
+    @property
+    def target_positions(self) -> PositionalEncoding:
+        """Positional encoding of the decoder: its own, or that of both stacks."""
+        return self.positions if self.decoder_positions is None else self.decoder_positions
+
+    def _embed_targets(self, targets: Items, start: int) -> Items:
+        return self.decoder_embedding_norm(self.target_positions(targets, start))
 
     def _read_source(self, encoded: Padded) -> tuple[Memory, ...]:
         mask = encoded.mask
@@ -271,13 +291,15 @@ class _Blocks:
         self.residual = partial(
             Residual, config.width, norm=self.norm, order=config.norm_order, dropout=dropout
         )
-        sizes = PositionSizes(config.width, config.heads, config.query_size)
-        self.positions: PositionalEncoding = own["positions"]
-        if self.positions is None:
-            self.positions = load_class(config.positions.kind).create(config.positions, sizes)
-        self.positions.check(sizes)
+        self.sizes = PositionSizes(config.width, config.heads, config.query_size)
+        self.positions: PositionalEncoding = own["positions"] or self.create_positions()
+        self.positions.check(self.sizes)
         self.rotary = self.positions if self.positions.rotates else None
         self.feedforward = own["feedforward"] or self._feedforward
+
+    def create_positions(self) -> PositionalEncoding:
+        config = self.config.positions
+        return load_class(config.kind).create(config, self.sizes)
 
     def _feedforward(self) -> nn.Module:
         config = self.config

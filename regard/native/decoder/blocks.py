@@ -24,10 +24,9 @@ _INFINITY = np.float32(np.inf)
 
 
 @jit
-def embed(context, table, token, position, row):
+def embed(context, table, encodings, token, position, row):
     """Set items[row] to the sum of the token embedding and the positional encoding."""
     item, vector = floats(context, layout.ITEMS)[row], table[token]
-    encodings = floats(context, layout.POSITIONS)
     width = context[layout.WIDTH]
     for c in range(width):
         item[c] = vector[c]
@@ -96,6 +95,15 @@ def _post_norm(context, norm, rows):
 
 
 @jit
+def _optional_norm(context, norm, rows):
+    """Normalize the items in place, if there is this norm; return them."""
+    items = floats(context, layout.ITEMS)
+    if floats(context, layout.NORMS)[layout.NORM_ROWS * norm + 2, 0] >= 0:
+        normalize(context, norm, rows, items)
+    return items
+
+
+@jit
 def _activate(numbers, width, activation):
     """Apply the activation to the first `width` numbers, in place."""
     if activation == layout.GELU:
@@ -154,12 +162,14 @@ def encode(context, ids, starts, first, last, sources):
     """Encode sentences first .. last - 1 into sources[block, token]: keys, values per block."""
     begin, end, mapped = starts[first], starts[last], floats(context, layout.MAPPED)
     rows = end - begin
+    table, encodings = floats(context, layout.SOURCES), floats(context, layout.SOURCE_POSITIONS)
     for sentence in range(first, last):
         for token in range(starts[sentence], starts[sentence + 1]):
             position = token - starts[sentence]
-            embed(context, floats(context, layout.SOURCES), ids[token], position, token - begin)
+            embed(context, table, encodings, ids[token], position, token - begin)
+    _optional_norm(context, layout.SOURCE_NORM, rows)
     for block in range(context[layout.ENCODERS]):
-        products, norm = layout.ENCODER_PRODUCTS * block, 2 * block
+        products, norm = layout.ENCODER_PRODUCTS * block, layout.ENCODER_NORMS + 2 * block
         inputs = _sublayer_input(context, norm, rows)
         _set_product(context, products + layout.QUERY_KEY_VALUE, inputs, rows, mapped)
         for sentence in range(first, last):
@@ -170,7 +180,8 @@ def encode(context, ids, starts, first, last, sources):
         _add_product(context, products + layout.OUT_PROJECTION, floats(context, layout.READ), rows)
         _post_norm(context, norm, rows)
         _feed_forward(context, products, norm + 1, rows)
-    encoded = _sublayer_input(context, 2 * context[layout.ENCODERS], rows)
+    norm = layout.ENCODER_NORMS + 2 * context[layout.ENCODERS]
+    encoded = _optional_norm(context, norm, rows)
     for block in range(context[layout.DECODERS]):
         cross_keys = _decoder_products(context, block) + layout.CROSS_KEYS
         _set_product(context, cross_keys, encoded, rows, sources[block, begin:end])
@@ -185,7 +196,7 @@ def _decoder_products(context, block):
 @jit
 def _decoder_norm(context, block):
     """Return the index of the first norm of a decoder block; after the last, that of the stack."""
-    return 2 * context[layout.ENCODERS] + 1 + 3 * block
+    return layout.ENCODER_NORMS + 2 * context[layout.ENCODERS] + 1 + 3 * block
 
 
 @jit
@@ -206,8 +217,10 @@ def prefill(context, tokens, slots, keys, values):
     slots[position]: slot of the keys and values of the token at each position.
     """
     count, mapped = len(tokens), floats(context, layout.MAPPED)
+    table, encodings = floats(context, layout.TARGETS), floats(context, layout.TARGET_POSITIONS)
     for position in range(count):
-        embed(context, floats(context, layout.TARGETS), tokens[position], position, position)
+        embed(context, table, encodings, tokens[position], position, position)
+    _optional_norm(context, layout.TARGET_NORM, count)
     for block in range(context[layout.DECODERS]):
         products, norm = _decoder_products(context, block), _decoder_norm(context, block)
         inputs = _sublayer_input(context, norm, count)
@@ -231,8 +244,10 @@ def step(context, tokens, positions, rows, slots, keys, values, sources, begins,
     mapped, read = floats(context, layout.MAPPED), floats(context, layout.READ)
     window, identity = context[layout.WINDOW], context[layout.SIZES + 3 * layout.IDENTITY]
     at_values = 4 * context[layout.KEY_HEADS] * context[layout.SIZE]
+    table, encodings = floats(context, layout.TARGETS), floats(context, layout.TARGET_POSITIONS)
     for row in range(rows):
-        embed(context, floats(context, layout.TARGETS), tokens[row], positions[row], row)
+        embed(context, table, encodings, tokens[row], positions[row], row)
+    _optional_norm(context, layout.TARGET_NORM, rows)
     for block in range(context[layout.DECODERS]):
         products, norm = _decoder_products(context, block), _decoder_norm(context, block)
         inputs = _sublayer_input(context, norm, rows)
@@ -258,4 +273,4 @@ def step(context, tokens, positions, rows, slots, keys, values, sources, begins,
             _add_product(context, products + layout.CROSS_OUT, read, rows)
             _post_norm(context, norm + 1, rows)
         _feed_forward(context, products, norm + 2, rows)
-    return _sublayer_input(context, _decoder_norm(context, context[layout.DECODERS]), rows)
+    return _optional_norm(context, _decoder_norm(context, context[layout.DECODERS]), rows)

@@ -25,29 +25,34 @@ RELU, GELU, GELU_TANH, SILU = range(4)
 
 # The model.
 TABLE = 0  # (products, FIELDS): see regard.native.decoder.matmul
-NORMS = 1  # (NORM_ROWS norms, width): scale, shift and eps of each; final norms last of a stack
+NORMS = 1  # (NORM_ROWS norms, width): scale, shift and eps (or NO_NORM) of each, see ENCODER_NORMS
 SOURCES = 2  # (vocab, width): embeddings of the encoder
 TARGETS = 3  # (vocab, width): embeddings of the decoder
-POSITIONS = 4  # (positions, width): positional encodings; no rows: none
-ENCODER_BIAS = 5  # (heads, 2 max distance + 1): by key minus query position; or no columns
-DECODER_BIAS = 6  # (heads, max distance + 1): by distance back to the key; or no columns
-ROTATIONS = 7  # (positions, 2 pairs): cosines, then sines, of rotary angles; or no columns
-IDENTITY = 8  # (1, items of all sources): 0, 1, 2, ...
-ZEROS = 9  # (1, outputs of the widest product)
-NORM_ROWS = 3
+SOURCE_POSITIONS = 4  # (positions, width): positional encodings of the encoder; no rows: none
+TARGET_POSITIONS = 5  # (positions, width): those of the decoder
+ENCODER_BIAS = 6  # (heads, 2 max distance + 1): by key minus query position; or no columns
+DECODER_BIAS = 7  # (heads, max distance + 1): by distance back to the key; or no columns
+ROTATIONS = 8  # (positions, 2 pairs): cosines, then sines, of rotary angles; or no columns
+IDENTITY = 9  # (1, items of all sources): 0, 1, 2, ...
+ZEROS = 10  # (1, outputs of the widest product)
 # The workspace.
-ITEMS = 10  # (rows, width in panels)
-NORMED = 11  # (rows, width in panels)
-MAPPED = 12  # (rows, queries, keys and values in panels)
-READ = 13  # (rows, values of all heads in panels, and a panel)
-HIDDEN = 14  # (rows, hidden in panels; gated: gate, then the gated numbers, each in panels)
-LOGITS = 15  # (some rows, vocab in panels)
-SCORES = 16  # (some rows, keys in panels)
-PACKED = 17  # (2, numbers): keys of a head, packed, and values
-KEY_MASK = 18  # (1, keys in panels): zero, and minus infinity after the last key
-CODES = 19  # (rows, 2 max depth): rows in bytes or in bfloat16
-ROW_SCALES = 20  # (1, rows): scales of rows in bytes
-ARRAYS = 21
+ITEMS = 11  # (rows, width in panels)
+NORMED = 12  # (rows, width in panels)
+MAPPED = 13  # (rows, queries, keys and values in panels)
+READ = 14  # (rows, values of all heads in panels, and a panel)
+HIDDEN = 15  # (rows, hidden in panels; gated: gate, then the gated numbers, each in panels)
+LOGITS = 16  # (some rows, vocab in panels)
+SCORES = 17  # (some rows, keys in panels)
+PACKED = 18  # (2, numbers): keys of a head, packed, and values
+KEY_MASK = 19  # (1, keys in panels): zero, and minus infinity after the last key
+CODES = 20  # (rows, 2 max depth): rows in bytes or in bfloat16
+ROW_SCALES = 21  # (1, rows): scales of rows in bytes
+ARRAYS = 22
+
+NORM_ROWS, NO_NORM = 3, -1
+# Norms: of the embeddings of the source and the target, of the encoder blocks (2 each) and the
+# encoder's output, of the decoder blocks (3 each) and the decoder's output.
+SOURCE_NORM, TARGET_NORM, ENCODER_NORMS = 0, 1, 2
 
 # The products of a block, in their order in the table; without a source the cross ones are empty.
 QUERY_KEY_VALUE, OUT_PROJECTION, UP, DOWN = range(4)

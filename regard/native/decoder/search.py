@@ -146,7 +146,10 @@ def search(context, batch, rules, keys, values, results, location):
     counts = np.zeros_like(cursors)
     candidates = _Candidates(np.zeros(branching, np.int64), np.zeros(branching, np.int64),
                              np.zeros(branching, np.float32))  # fmt: skip
-    zeros, num_positions = np.zeros(most, np.float32), floats(context, layout.POSITIONS).shape[0]
+    zeros, num_positions = (
+        np.zeros(most, np.float32),
+        floats(context, layout.TARGET_POSITIONS).shape[0],
+    )
     for length in range(1, steps + 1):
         location[0], rows = length, first_of[live]
         if 0 < num_positions < length:

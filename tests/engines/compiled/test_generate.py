@@ -35,6 +35,7 @@ KINDS = {
     "llama": change_core(
         positions=LLAMA, key_heads=1, norm="rms", activation="silu", gated=True, bias=False
     ),
+    "embedding norm": change_core(norm_order="post", final_norm=True, embedding_norm=True),
     "gpt-j": change_core(positions=GPT_J, activation="gelu-tanh", norm="rms", norm_order="post"),
 }
 OPTIONS = {"seeds": [4, 5, 6, 7], "banned": [0, 3]}

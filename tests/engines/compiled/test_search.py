@@ -53,6 +53,25 @@ KINDS = {
     "SwiGLU": change_core(gated=True, activation="silu", feedforward=33, bias=False),
     "GeGLU": change_core(gated=True, activation="gelu-tanh"),
     "ReGLU": change_core(gated=True, norm="rms", norm_order="post"),
+    "BART": change_core(
+        norm_order="post",
+        positions=LearnedConfig(max_length=24),
+        shared_positions=False,
+        embedding_norm=True,
+        activation="gelu",
+    ),
+    "mBART": change_core(
+        positions=LearnedConfig(max_length=24), shared_positions=False, embedding_norm=True
+    ),
+    "no final norm": change_core(final_norm=False, attention_bias="qkv"),
+    "T5": change_core(
+        head_dim=5,
+        positions=RelativeConfig(buckets=6, max_distance=9),
+        score="dot",
+        norm="rms",
+        norm_eps=1e-6,
+        bias=False,
+    ),
     "odd sizes": TransformerConfig(
         layers=1, decoder_layers=3, width=37, heads=3, head_value_dim=7, feedforward=50
     ),

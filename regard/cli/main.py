@@ -97,11 +97,6 @@ with code 2; with -v, the traceback, too."""
 def _describe(error: Exception) -> str:
     if is_out_of_memory(error):
         return f"not enough memory: {str(error) or 'an allocation failed'}"
-    if isinstance(error, UnicodeEncodeError):
-        remedy = (
-            "" if error.encoding == "utf-8" else ": set PYTHONUTF8=1 and PYTHONIOENCODING=utf-8"
-        )
-        return f"{error.object[error.start]!a} cannot be written in {error.encoding}{remedy}"
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return str(error) or type(error).__name__

@@ -62,6 +62,7 @@ def read_table(
     by_position: bool = False,
     format: TableFormat = "auto",
     blank_rows: bool = False,
+    content: bytes | None = None,
     bad_rows: BadRows,
 ) -> Table:
     """Read columns, by name (with dots for nested objects) or by number from 1.
@@ -71,6 +72,7 @@ def read_table(
     by_position: `columns` are the usual names; without them the first columns are read, in files
         without a header, or of at most two columns.
     blank_rows: yield the blank lines of a CSV, too, as rows without cells.
+    content: of a CSV, if it was read before.
     """
     path = Path(path)
     kind = FORMATS.get(suffix_of(path)) if format == "auto" else format
@@ -89,7 +91,7 @@ def read_table(
         rows = select_fields(path, enumerate(records, start=1), names, optional, bad_rows)
         return Table(path, names, rows)
     if kind == "csv":
-        rows = (line for line in read_csv(path, bad_rows) if line[1] or blank_rows)
+        rows = (line for line in read_csv(path, bad_rows, content) if line[1] or blank_rows)
     else:
         rows = ((number, text.split("\t")) for number, text in read_texts(path, bad_rows))
     is_named = any(isinstance(column, str) for column in columns)

@@ -176,8 +176,6 @@ def _read_header(
     number, cells = next(lines, (1, []))
     names, where = [cell.strip() for cell in cells], locate(path, number)
     shown = ", ".join(names)
-    if names[:1] == [""]:
-        raise UserError(f"{where}: the first column has no name: is it an index?")
     if len(set(names)) < len(names):
         raise UserError(f"{where}: expected columns of different names, got {shown}.")
     if condition is not None and (condition not in names or len(names) < 2):

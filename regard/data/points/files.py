@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.arrays import load_arrays
-from regard.data.tables import as_number, excerpt, read_csv
+from regard.data.bad_rows import BadRows
+from regard.data.tables import as_number, read_table
 from regard.errors import UserError
 
 AXES = ("x", "y", "z")
@@ -56,21 +57,11 @@ def _parse_npz(content: bytes, name: str, columns: Sequence[str]) -> NDArray[np.
 
 
 def _parse_table(content: bytes, name: str, columns: Sequence[str]) -> NDArray[np.float64]:
-    reader = (row for row in read_csv(name, content=content) if row[1])
-    header = [cell.strip() for cell in next(reader, (0, []))[1]]
-    if not set(columns) <= set(header):
-        expected = f"a cloud (.npz, .ply, .pcd), or a CSV with a header of {','.join(columns)}"
-        raise UserError(f"{name}: expected {expected}, got {excerpt(','.join(header))}.")
-    indices = [header.index(column) for column in columns]
-    rows = []
-    for number, cells in reader:
-        where = f"{name}, line {number}"
-        if len(cells) != len(header):
-            raise UserError(f"{where}: expected {len(header)} cells, got {len(cells)}.")
-        try:
-            rows.append([as_number(cells[index]) for index in indices])
-        except UserError as error:
-            raise UserError(f"{where}: {error}.") from None
+    bad_rows, rows = BadRows("error", "points"), []
+    table = read_table(name, columns, format="csv", content=content, bad_rows=bad_rows)
+    for number, cells in table:
+        with bad_rows.catch(f"{name}, line {number}"):
+            rows.append([as_number(cell) for cell in cells])
     return np.array(rows, np.float64).reshape(len(rows), len(columns))
 
 
@@ -79,18 +70,10 @@ def _parse_ply(content: bytes, name: str, columns: Sequence[str]) -> NDArray[np.
     try:
         with warnings.catch_warnings(action="error"):  # numpy warns of a line that it reads in part
             loaded = trimesh.load_ply(io.BytesIO(content), fix_texture=False, skip_materials=True)
-        elements = loaded["metadata"]["_ply_raw"]
-        vertex = elements["vertex"]
+        vertex = loaded["metadata"]["_ply_raw"]["vertex"]
         stated, data = int(vertex["length"]), vertex.get("data")
     except Exception as error:  # trimesh raises what its parser meets: ValueError, KeyError ...
         raise UserError(f"{name}: not a PLY of points, or damaged: {error!r}"[:300]) from error
-    head, _, body = content.partition(b"end_header")
-    if b"format ascii" in head:  # trimesh reads lines of any number of values
-        names = list(elements)
-        first = 1 + sum(elements[key]["length"] for key in names[: names.index("vertex")])
-        for number, line in enumerate(body.splitlines()[first : first + stated], start=1):
-            if len(line.split()) != len(vertex["properties"]):
-                raise UserError(f"{name}: point {number} has {len(line.split())} numbers.")
     return _stack(data, columns, stated, name)
 
 

@@ -6,14 +6,12 @@ from typing import NamedTuple
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Rectangle
-from matplotlib.textpath import text_to_path
 from torch import Tensor
 
 from regard.errors import UserError
 from regard.look.figures.canvas import INK, PALE, draw_weight_scale, weight_colors
-from regard.look.figures.labels import families_for, readable
+from regard.look.figures.labels import readable, width_em
 
 MAX_WORDS = 100
 """Largest number of tokens: the number of boxes is half of its square."""
@@ -53,7 +51,7 @@ def plot_chain(figure: Figure, chains: Sequence[Chain], *, title: str = "") -> N
         )
     title = readable(title, max_length=400, spaces=" ") if title else ""
     all_columns = [_columns(chain.labels) for chain in chains]
-    width = max(_width(title, 11.0), *(columns.size[0] for columns in all_columns)) + _LEGEND
+    width = max(11.0 * width_em(title), *(columns.size[0] for columns in all_columns)) + _LEGEND
     headers = [_HEADER if chain.direction else _BARE_HEADER for chain in chains]
     top = total = sum(headers) + sum(columns.size[1] for columns in all_columns)
     figure.set_size_inches(width / 72, total / 72)
@@ -75,7 +73,7 @@ def plot_chain(figure: Figure, chains: Sequence[Chain], *, title: str = "") -> N
 def _columns(labels: Sequence[str]) -> _Columns:
     """Return the positions of the tokens; the font shrinks to a largest width of the line."""
     words = [readable(label) for label in labels]
-    unit = [_width(word, 1.0) + 2 * _MARGIN for word in words]
+    unit = [width_em(word) + 2 * _MARGIN for word in words]
     font = min(_FONT, max(_SMALL_FONT, _MAX_WIDTH / (sum(unit) + _GAP * len(unit))))
     lefts, left = [], 0.0
     for width in unit:
@@ -84,14 +82,6 @@ def _columns(labels: Sequence[str]) -> _Columns:
     widths = [width * font for width in unit]
     size = lefts[-1] + widths[-1], _LINE * font * len(words)
     return _Columns(words, font, lefts, widths, size)
-
-
-def _width(text: str, size: float) -> float:
-    """Return the width of a text in bold, in points."""
-    if not text:
-        return 0.0
-    bold = FontProperties(family=families_for([text]), weight="bold", size=10.0)
-    return text_to_path.get_text_width_height_descent(text, bold, ismath=False)[0] * size / 10.0
 
 
 def _draw_lines(axes: Axes, chain: Chain, columns: _Columns) -> None:

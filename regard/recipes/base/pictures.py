@@ -1,9 +1,7 @@
 """Images as data and inputs: splits, pixels, patches of attention maps, shape of a run's images."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,11 +19,9 @@ from regard.data.images.dataset import (
     to_image_array,
 )
 from regard.data.images.files import decode_image, prepare_image
-from regard.data.tables import read_column
 from regard.errors import UserError
 from regard.look.sample import Axis, Image
 from regard.models.readers.images import ImageReader
-from regard.recipes.base.inputs import Input
 from regard.recipes.base.recipe import Dataset, File, View
 
 _CHANNELS = (1, 3, 4)
@@ -46,13 +42,6 @@ def patch_axis(reader: ImageReader) -> Axis:
             left, top = column * width, row * height
             places.append((left, top, min(width, 1 - left), min(height, 1 - top)))
     return replace(Axis.grid(*reader.grid, picture="image"), places=tuple(places))
-
-
-def image_list(path: Path, data: ImagesConfig) -> Iterator[Input]:
-    """Yield the image files of a list, with or without labels."""
-    for _, name, problem in read_column(path, "file", data.file_column, header=data.header):
-        file = str(path.parent / name.strip())
-        yield Input(file, file, problem=problem)
 
 
 def to_image(given: Any, where: str) -> PillowImage:

@@ -16,7 +16,7 @@ The rest is the same for all: regard.recipes.base.trained and regard.recipes.tra
 import copy
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.held_out import split_data
+from regard.data.tables import read_column
 from regard.data.tokenizer import Tokenizer, TrainedTokenizer, load_tokenizer
 from regard.errors import UserError
 from regard.look.maps import SampleMaps
@@ -294,6 +295,9 @@ class Recipe(ABC, Generic[ConfigT]):
         An input that cannot be read has a `problem`, if the file is a list of inputs. Of other
         files, it is an error, or left out and reported (skip_bad).
         """
+        if column := self.input_column(path):
+            yield from self._read_column(path, column)
+            return
         options = {"test": str(path), "on_bad": "skip" if skip_bad else None}
         dataset = self.change(options, for_test=True).read("test")
         for i, value in enumerate(dataset.inputs):
@@ -301,6 +305,22 @@ class Recipe(ABC, Generic[ConfigT]):
                 yield Input(value, str(path), i + 1)
             else:
                 yield Input(value, dataset.names[i])
+
+    def input_column(self, path: Path) -> str:
+        """Return the usual name of the column of inputs; empty if a file is read as data."""
+        return ""
+
+    def _read_column(self, path: Path, name: str) -> Iterator[Input]:
+        """Yield the texts in a column, or the images whose files are named in it."""
+        data = self.settings.data
+        options: Any = {option: getattr(data, option, "auto") for option in ("header", "format")}
+        chosen = getattr(data, f"{name}_column", None)
+        for line, cell, problem in read_column(path, name, chosen, **options):
+            if name == "file":
+                file = str(path.parent / cell.strip())
+                yield Input(file, file, problem=problem)
+            else:
+                yield Input(cell, str(path), line or None, problem)
 
     def shorten(self, value: Any) -> Any:
         """Return an input cut to the maximum length of the model."""

@@ -2,13 +2,12 @@
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from regard.attention.masks import Padded
 from regard.data.batches import EncodedPairs, Ragged, TokenBatches, pad
-from regard.data.tables import read_column
 from regard.data.text.pairs import Pairs, limit_length
 from regard.data.tokenizer import Tokenizer, load_tokenizer
 from regard.decode.hypothesis import Hypothesis
@@ -18,7 +17,7 @@ from regard.models.build import build
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.decoder import DecoderRecipe
-from regard.recipes.base.inputs import Input, Prompt
+from regard.recipes.base.inputs import Prompt
 from regard.recipes.base.recipe import ConfigT, Dataset, Example, View, join_items
 from regard.recipes.base.run import ARTIFACTS
 from regard.recipes.base.scoring import loss_per_token
@@ -109,11 +108,8 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
         nll = loss_per_token(inference.model, encoded)
         return self.score_outputs(outputs, references, nll, is_test=limit is None)
 
-    def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
-        data = self.settings.data
-        options: Any = {name: getattr(data, name, "auto") for name in ("header", "format")}
-        texts = read_column(path, "source", getattr(data, "source_column", None), **options)
-        return (Input(text, str(path), line or None, problem) for line, text, problem in texts)
+    def input_column(self, path: Path) -> str:
+        return "source"
 
     def shorten(self, value: str) -> str:
         limit = self.settings.input_limit

@@ -8,7 +8,7 @@ Targets: regard.recipes.targets.base.
 Source: lectures, E.6 (image to vector); dosovitskiy2021.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,8 @@ from regard.models.build import build_classifier
 from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.inputs import TABLES, Input
-from regard.recipes.base.pictures import ImageSplits, InputShape, image_list, patch_axis, to_picture
+from regard.recipes.base.inputs import TABLES
+from regard.recipes.base.pictures import ImageSplits, InputShape, patch_axis, to_picture
 from regard.recipes.base.recipe import Dataset, Example
 from regard.recipes.images.config import ImagesRunConfig
 from regard.recipes.targets.recipe import TargetRecipe
@@ -84,10 +84,8 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
         for rows in track(self.plan(dataset.targets), "images", len(dataset)):
             yield batches.collate(0, rows)
 
-    def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterable[Input]:
-        if plain_name(path).endswith(TABLES):
-            return image_list(path, self.config.data)
-        return super().read_inputs(path, skip_bad=skip_bad)
+    def input_column(self, path: Path) -> str:
+        return "file" if plain_name(path).endswith(TABLES) else ""
 
     def preprocess(self, given: Any, number: int) -> list[Any]:
         return [self._splits.read_pixels(given, number)]

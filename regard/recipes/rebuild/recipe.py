@@ -9,7 +9,7 @@ Source: lectures, E.8 (autoencoders); PCA as the best linear code: baldi1989.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,8 @@ from regard.models.autoencoders.autoencoder import Autoencoder, AutoencoderBase
 from regard.models.autoencoders.latent import LatentVariableModel
 from regard.models.autoencoders.quantized import QuantizedAutoencoder
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.inputs import TABLES, Input
-from regard.recipes.base.pictures import ImageSplits, InputShape, image_list
+from regard.recipes.base.inputs import TABLES
+from regard.recipes.base.pictures import ImageSplits, InputShape
 from regard.recipes.base.recipe import Answer, Dataset, Example, Recipe, View, plan_by_count
 from regard.recipes.base.scoring import device_of
 from regard.recipes.rebuild.config import RebuildRunConfig
@@ -206,11 +206,9 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         has_vectors = self._reads_vectors and plain_name(path).endswith(".txt")
         return has_vectors or super().is_table(path)
 
-    def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterable[Input]:
-        data = self.config.data
-        if isinstance(data, ImagesConfig) and plain_name(path).endswith(TABLES):
-            return image_list(path, data)
-        return super().read_inputs(path, skip_bad=skip_bad)
+    def input_column(self, path: Path) -> str:
+        is_list = not self._reads_vectors and plain_name(path).endswith(TABLES)
+        return "file" if is_list else ""
 
     def preprocess(self, given: Any, number: int) -> list[Values]:
         if not isinstance(self.config.data, VectorsConfig):

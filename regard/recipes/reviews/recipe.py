@@ -18,7 +18,6 @@ from torch import nn
 from regard.attention.masks import Padded
 from regard.data.batches import Ragged, pad
 from regard.data.embedded.reviews import make_reviews
-from regard.data.tables import read_column
 from regard.data.text.labels import LabeledBatches, read_labeled
 from regard.data.text.pairs import Pairs
 from regard.data.tokenizer import Tokenizer, load_tokenizer
@@ -29,7 +28,6 @@ from regard.models.model import Model
 from regard.models.readers.tokens import TokenReader
 from regard.models.writers.vector import VectorWriter
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.inputs import Input
 from regard.recipes.base.recipe import Dataset, Example, FileRecipe, plan_by_length
 from regard.recipes.reviews.config import ReviewsRunConfig
 from regard.recipes.reviews.log_count_ratios import KINDS, LogCountRatios
@@ -141,10 +139,8 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig], FileRecipe[ReviewsRunConfig]
         batches = LabeledBatches(texts, dataset.targets, batch_tokens=budget, seed=0, extend=extend)
         return (batches.collate(0, rows) for rows in track(batches.plan(0), "texts", len(dataset)))
 
-    def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
-        data = self.config.data
-        texts = read_column(path, "text", data.text_column, header=data.header, format=data.format)
-        return (Input(text, str(path), line or None, problem) for line, text, problem in texts)
+    def input_column(self, path: Path) -> str:
+        return "text"
 
     def shorten(self, value: str) -> str:
         most = self.config.data.max_length - len(self.tokenizer.text_ends.around(()))

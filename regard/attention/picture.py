@@ -131,10 +131,7 @@ def draw_matrix(
 
     names:     of its axes; first: number of the first row.
     is_signed: False: the numbers are magnitudes, such as norms, with a color scale from 0.
-    Raises: ValueError for a magnitude below 0.
     """
-    if not is_signed and bool((matrix < 0).any()):
-        raise ValueError(f"magnitudes must be at least 0, got {float(matrix.min())}")
     return Picture(
         heading=title,
         panels=[Panel("", matrix)],

@@ -190,14 +190,9 @@ def multiply_by_gradients(
 ) -> Recording:
     """Return a recording of the same calls that holds weight times gradient of `number`.
 
-    Raises: ValueError if `number` is not a scalar, or does not depend on a call of the recording.
+    Raises: ValueError if `number` does not depend on a call of the recording; and as torch does, if
+            it is no scalar, or has no graph.
     """
-    if number.numel() != 1:
-        raise ValueError(f"number must be a scalar, got shape {tuple(number.shape)}")
-    if not graph_calls or not number.requires_grad:
-        raise ValueError(
-            "there is no graph to differentiate: run the model with gradients inside the recording"
-        )
     outputs = [call.output for call in graph_calls]
     gradients = torch.autograd.grad(number, outputs, retain_graph=True, allow_unused=True)
     if all(gradient is None for gradient in gradients):

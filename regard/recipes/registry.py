@@ -50,11 +50,6 @@ def get_entry(name: str | Entry) -> Entry:
         if RECIPES.get(name.name, name) is not name:
             raise UserError(f"a recipe named {name.name!r} exists already; choose another name")
         return name
-    if not isinstance(name, str):
-        raise TypeError(
-            f"recipe must be a name or an Entry (docs/howto/write-your-own.md), got "
-            f"{type(name).__name__}"
-        )
     if name not in RECIPES:
         raise UserError(f"unknown recipe {name!r}; the recipes are {', '.join(RECIPES)}")
     return RECIPES[name]

@@ -127,12 +127,6 @@ def train_run(
     with ExitStack() as stack:
         world = stack.enter_context(join_process_group(run.config.train.device))
         notify = notify if world.is_main else _discard
-        core = getattr(getattr(run.config, "model", None), "core", None)
-        if getattr(core, "kernel", None) == "flex" and world.device.type == "cpu":
-            raise UserError(
-                "--model.core.kernel flex has no gradient on a CPU: choose another, or "
-                "--train.device cuda"
-            )
         run = _copy_pipes(run, Path(stack.enter_context(TemporaryDirectory(prefix="regard-"))))
         opening = open_run_folder(
             folder,

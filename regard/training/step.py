@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regard.errors import UserError
 from regard.training.distribution import Replica
-from regard.training.precision import PRECISIONS, tf32_products
+from regard.training.precision import tf32_products
 from regard.training.protocols import TrainingBatches
 from regard.training.seeds import derive_seed
 
@@ -40,8 +40,6 @@ def add_gradients(
     computes the first row with weight zero, as it must take part in the synchronization of
     gradients.
     """
-    if precision not in PRECISIONS:
-        raise ValueError(f"`precision` must be {' or '.join(PRECISIONS)}, got {precision!r}")
     world = replica.world
     own_batches = []
     for rows in plan:

@@ -373,7 +373,6 @@ BAD = [
     ("text", {"head": 3}, "head must be between 1 and 2, got 3"),
     ("text", {"view": "pie"}, "view must be one of alignment, chain, heat, "),
     ("text", {"view": "multihead", "head": 1}, "`head` is an option of alignment, links, walk, "),
-    ("text", {"width": 0}, "`width` must be a positive number of centimeters, got 0"),
     ("text", {"view": "walk"}, "has no items, queries, keys and values: record them with "),
 ]
 

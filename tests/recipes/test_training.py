@@ -151,15 +151,6 @@ def test_few_examples_for_validation_are_reported_once(
     assert "too few" not in capsys.readouterr().err
 
 
-def test_a_kernel_without_gradient_is_refused_before_data_is_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = "train reviews --model.core transformer --model.core.kernel flex --run"
-    message = failure(capsys, words, tmp_path / "run")
-    assert "--model.core.kernel flex has no gradient on a CPU" in message
-    assert "reading" not in message
-
-
 def test_trained_weights_without_a_checkpoint_are_not_overwritten(
     run: Path, data_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

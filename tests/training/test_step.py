@@ -86,12 +86,6 @@ def test_tf32_is_set_for_the_products_of_a_step_alone() -> None:
     assert torch.get_float32_matmul_precision() == "highest"
 
 
-def test_precision_that_is_not_resolved_is_refused() -> None:
-    message = "`precision` must be float32 or tf32 or bfloat16, got 'auto'"
-    with pytest.raises(ValueError, match=message):
-        gradients(PLAN, precision="auto")
-
-
 def test_step_without_target_tokens_is_refused_with_its_rows() -> None:
     class Empty(ToyModel):
         def count(self, batch: ToyBatch) -> int:

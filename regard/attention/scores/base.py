@@ -222,8 +222,6 @@ def apply_weight(vectors: Tensor, weight: Tensor, name: str) -> Tensor:
 def init_weight(num_heads: int | None, *shape: int) -> nn.Parameter:
     """Create a weight ([head,] ..., in), uniform within 1 / sqrt(in)."""
     sizes = shape if num_heads is None else (num_heads, *shape)
-    if min(sizes) < 1:
-        raise ValueError(f"sizes of a score must be at least 1, got a weight of shape {sizes}")
     bound = 1 / math.sqrt(shape[-1])
     return nn.Parameter(torch.empty(sizes).uniform_(-bound, bound))
 

@@ -5,7 +5,6 @@ self-attention; `kind` and `layer` select another. Token by token the mean over 
 plotted, unless `layer` is given. (xu2015, figure 2)
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -49,8 +48,6 @@ def draw(request: FigureRequest, path: Path, *, overwrite: bool = False) -> None
     for name, views in views_of_options.items():
         if getattr(request, name) is not None and view not in views:
             raise UserError(f"`{name}` is an option of {', '.join(views)}, got view {view!r}")
-    if request.width is not None and not 0 < request.width < math.inf:
-        raise UserError(f"`width` must be a positive number of centimeters, got {request.width}")
     with open_figure(path, overwrite=overwrite) as figure:
         _VIEWS[view](figure, request)
 

@@ -406,8 +406,6 @@ class TrainedRun:
         self, recipe: Recipe[Any], capture: Capture, rows: Sequence[tuple[Example, int]]
     ) -> None:
         """Run each output again with teacher forcing, and add gradient maps to the capture."""
-        if len(capture) != len(rows):
-            raise UserError(f"gradients need one answer for each of {len(rows)} rows")
         gradients: list[list[AttentionMap]] = []
         empty: EmptyAnswerError | None = None
         for number, (row, maps) in enumerate(zip(rows, capture, strict=True)):

@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 
 from regard.data.arrays import load_arrays
 from regard.data.config import FeatureKinds
-from regard.errors import UserError
 from regard.system.files import read_bytes
 
 KINDS: dict[FeatureKinds, tuple[str, ...]] = {
@@ -117,12 +116,10 @@ class LogCountRatios:
             np.savez_compressed(file, numbers=self.numbers, kind=self.kind, counts=self.counts)
 
     @classmethod
-    def load(cls, path: Path, kinds: FeatureKinds, num_classes: int) -> "LogCountRatios":
-        """Read a file of `save`. Raises UserError if it is missing, damaged, of other classes."""
+    def load(cls, path: Path, kinds: FeatureKinds) -> "LogCountRatios":
+        """Read a file of `save`. Raises UserError if it is missing or damaged."""
         names = ("numbers", "kind", "counts")
         numbers, kind, counts = load_arrays(read_bytes(path), str(path), names).values()
-        if counts.shape != (numbers.size, num_classes) or kind.shape != numbers.shape:
-            raise UserError(f"{path}: expected counts of features in {num_classes} classes")
         return cls(kinds, numbers, kind, counts)
 
 

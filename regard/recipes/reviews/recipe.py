@@ -96,10 +96,9 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig], FileRecipe[ReviewsRunConfig]
     def open(self, folder: Path) -> None:
         self.tokenizer = load_tokenizer(folder / _TOKENIZER)
         super().open(folder)
-        target: Any = self.target
         kinds = self.config.naive_bayes
         if kinds != "none":
-            self.ratios = LogCountRatios.load(folder / _COUNTS, kinds, len(target.names))
+            self.ratios = LogCountRatios.load(folder / _COUNTS, kinds)
 
     def batches(self) -> LabeledBatches:
         train = self.read_encoded(self.train)

@@ -64,6 +64,9 @@ class Targets(Tables):
             raise UserError(
                 f"`separator` must be one character, no bracket, got {self.separator!r}."
             )
+        if len(self.label_column) > 1 and self.target == "class":
+            count = len(self.label_column)
+            raise UserError(f"`label_column` must be one column for `target` class, got {count}.")
         if self.class_weights != "none" and self.target != "class":
             raise UserError(f"`class_weights` must be none for `target` {self.target}.")
 
@@ -100,6 +103,8 @@ class PairsConfig(Tables):
                 continue
             if getattr(self, split) is None:
                 raise UserError(f"`{split}_target` needs `{split}`, the source side.")
+            if self.format not in ("auto", "text"):
+                raise UserError(f"`{split}_target` needs `format` text, got {self.format!r}.")
 
 
 @settings
@@ -163,6 +168,11 @@ class VectorsConfig(Tables):
     def conditions(self) -> int:
         """Number of numbers x before y in each row."""
         return int(self.curve == "horn" if self.train is None else self.condition is not None)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.train is None and self.condition is not None:
+            raise UserError("`condition` names a column of `train`, which is not given.")
 
 
 @settings
@@ -357,6 +367,8 @@ class PointsConfig(Tables):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if len({"x", "y", "z", *self.features}) < 3 + len(self.features):
+            raise UserError("`features` must be different names other than x, y and z.")
         if self.train is None and self.features:
             raise UserError("`features` must be empty for synthetic rooms.")
 

@@ -176,9 +176,13 @@ def _read_header(
     number, cells = next(lines, (1, []))
     names, where = [cell.strip() for cell in cells], locate(path, number)
     shown = ", ".join(names)
+    if len(set(names)) < len(names):
+        raise UserError(f"{where}: expected columns of different names, got {shown}.")
     if condition is not None and (condition not in names or len(names) < 2):
         raise UserError(f"{where}: expected the column {condition!r} and others, got {shown}.")
     if known and set(names) != set(known):
         raise UserError(f"{where}: expected the columns {', '.join(known)}, got {shown}.")
+    if size and len(names) != size:
+        raise UserError(f"{where}: expected {size} columns of numbers, got {shown}.")
     found = known or tuple(sorted(names, key=lambda name: name != condition))
     return [names.index(name) for name in found], found

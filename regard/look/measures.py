@@ -190,9 +190,12 @@ def multiply_by_gradients(
 ) -> Recording:
     """Return a recording of the same calls that holds weight times gradient of `number`.
 
-    Raises: ValueError if `number` does not depend on a call of the recording; and as torch does, if
-            it is no scalar, or has no graph.
+    Raises: ValueError without gradients, or if `number` does not depend on a call of the recording.
     """
+    if not graph_calls:
+        raise ValueError(
+            "there is no graph to differentiate: run the model with gradients inside the recording"
+        )
     outputs = [call.output for call in graph_calls]
     gradients = torch.autograd.grad(number, outputs, retain_graph=True, allow_unused=True)
     if all(gradient is None for gradient in gradients):

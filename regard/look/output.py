@@ -41,12 +41,14 @@ class Figure:
 
 
 def check_path(path: Path, overwrite: bool, others: Sequence[str] = ()) -> None:
-    """Raise UserError for another suffix, or an existing file (unless overwrite)."""
+    """Raise UserError for another suffix, no folder, or an existing file (unless overwrite)."""
     suffixes = (*others, *SUFFIXES)
     if path.suffix.lower() not in suffixes:
         raise UserError(
             f"the file name must end in one of {', '.join(suffixes)}, got {path.name!r}"
         )
+    if not path.parent.is_dir():
+        raise UserError(f"{path} cannot be written: the folder {path.parent} does not exist")
     if path.is_file() and not overwrite:
         raise UserError(
             f"{path} already exists: choose another name, or replace it with overwrite=True "

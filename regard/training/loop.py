@@ -366,6 +366,9 @@ class _Run:
             ):
                 metrics = {name: float(value) for name, value in self.validation(model).items()}
         metrics = self.world.broadcast(metrics)
+        if metrics is not None and self.metric not in metrics:
+            given = ", ".join(metrics) or "none"
+            raise ValueError(f"validate must return the metric {self.metric}, got {given}.")
         return metrics
 
     def save(self) -> None:

@@ -225,6 +225,16 @@ def test_wrong_sizes_are_refused():
             ShawBias(*sizes)
 
 
+def test_shaw_refuses_queries_of_another_size_or_number_of_heads():
+    positions = Positions(2, 3, CPU)
+    with pytest.raises(ValueError, match="query must have size 5, got 7"):
+        ShawBias(5, 1).materialize(torch.zeros(2, 7), positions)
+    with pytest.raises(
+        ValueError, match=r"query must be \(\.\.\., 3 heads, query, 5\).*\(2, 2, 5\)"
+    ):
+        ShawBias(5, 1, 3).materialize(torch.zeros(2, 2, 5), positions)
+
+
 def test_bias_per_head_needs_a_heads_axis():
     query, keys = torch.randn(2, 3, 5), torch.randn(2, 7, 5)
     with pytest.raises(ValueError, match="leading axes of bias Alibi must be"):

@@ -164,7 +164,10 @@ def test_bad_rows_are_named_or_left_out(row, tmp_path):
     assert sum(len(item.labels) for item in data.items) == 1
 
 
-def test_synthetic_rooms_have_no_features():
+def test_features_must_be_different_names():
+    for features in (("x",), ("a", "a")):
+        with pytest.raises(UserError, match="`features` must be different names"):
+            PointsConfig(train="a.csv", features=features)
     with pytest.raises(UserError, match="`features` must be empty for synthetic rooms"):
         PointsConfig(features=("a",))
 

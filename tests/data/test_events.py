@@ -80,8 +80,11 @@ def test_invalid_recordings_are_refused(tmp_path, recordings):
         "sample_rate": RATE,
     }
     cases = [
+        ({"offsets": np.array([0, 100, 300, 700])}, "offsets must increase"),
+        ({"offsets": np.array([0, 300, 100, 600])}, "offsets must increase"),
         ({"label": np.array(["a", "b", None], object)}, "Object arrays cannot be loaded"),
         ({"samples": recordings.samples.astype(np.float32)}, "samples must be a row of int16"),
+        ({"label": np.array([1, 2])}, "3 recordings, but 2 labels and 3 entries"),
         ({"index": np.array([0, 1, 10])}, "no recording has an index of the val split"),
     ]
     for changes, message in cases:

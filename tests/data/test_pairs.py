@@ -157,6 +157,7 @@ def test_read_split_reads_what_the_config_names(tmp_path):
     ("settings", "message"),
     [
         ({"val_target": "a.de"}, "`val_target` needs `val`"),
+        ({"train": "a", "train_target": "b", "format": "tsv"}, "needs `format` text, got 'tsv'"),
     ],
 )
 def test_pairs_config_rejects_settings_that_do_not_fit(settings, message):

@@ -39,6 +39,7 @@ def test_every_format_gives_the_same_vectors(tmp_path):
         ("x,y\n1 2,3\n", r"a.csv, line 2: expected a number, got '1 2'"),
         ("x,y\n1_000,2\n", r"a.csv, line 2: expected a number, got '1_000'"),
         ("x,y\n1,-1e39\n", r"a.csv, line 2: expected numbers up to 3.403e\+38, got -1e\+39"),
+        ("x,y,y\n1,2,3\n", r"a.csv, line 1: expected columns of different names, got x, y, y"),
         ("x,y\n1,nan\n", r"line 2: expected a number, got 'nan'"),
         ("x,y\n", "has no usable rows"),
     ],
@@ -148,6 +149,7 @@ def test_other_inputs_are_refused(given):
     [
         ("a,x,b\n1,2,3\n4,,5\n", r"a.csv, line 3: expected a number, got ''"),
         ("x,a,b\n,0.2,1,2\n", r"a.csv, line 2: expected 3 numbers, got 4"),
+        ("x,a,x\n1,2,3\n", r"a.csv, line 1: expected columns of different names, got x, a, x"),
         ("a,x,b\n1,2,3\n4,nan,5\n", r"a.csv, line 3: expected a number, got 'nan'"),
         ("a,b\n1,2\n", r"a.csv, line 1: expected the column 'x' and others, got a, b"),
         ("x\n1\n", r"a.csv, line 1: expected the column 'x' and others, got x"),
@@ -187,7 +189,7 @@ def test_columns_are_matched_by_name(tmp_path):
             read_vectors(path, config, size=len(names), names=names)
     # A run of files without headers has no names: by position.
     assert read_vectors(path, config, size=3).values.tolist() == [[1, 2, 3]]
-    with pytest.raises(UserError, match="line 2: expected 2 numbers, got 3"):
+    with pytest.raises(UserError, match="line 1: expected 2 columns of numbers, got b, c, a"):
         read_vectors(path, config, size=2)
 
 

@@ -72,7 +72,7 @@ def test_pictures_are_restored(tmp_path):
 def test_a_failure_leaves_nothing(capture, tmp_path):
     with pytest.raises(UserError, match=r"must end in one of .html, .safetensors, .png"):
         capture.save(tmp_path / "a.npz")
-    with pytest.raises(UserError, match=r"a.html: cannot be written: No such file or directory"):
+    with pytest.raises(UserError, match=r"the folder .* does not exist"):
         capture.save(tmp_path / "b" / "a.html")
     assert list(tmp_path.iterdir()) == []
 

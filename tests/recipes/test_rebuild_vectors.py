@@ -115,6 +115,10 @@ def test_own_data_of_another_size_and_codes_have_no_such_picture(run, tmp_path, 
     [
         ("--model.kind quantized", "must be dense or latent with data=vectors, got quantized"),
         ("--data.curve horn", "model.kind must be latent for data with a condition x, got dense"),
+        (
+            "--data.condition x --model.kind latent",
+            "--data.condition names a column of --data.train",
+        ),
         ("--model.regularizer kl --model.code-activation relu", "code-activation must be sigmoid"),
         ("--data.train {}/one.csv", "1 vectors are too few"),
         (

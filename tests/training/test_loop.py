@@ -385,6 +385,11 @@ def test_finished_run_started_again_ends_the_same_without_training(tmp_path: Pat
     assert repeated.progress.step == first.progress.step
 
 
+def test_metrics_without_the_deciding_one_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"validate must return the metric bleu, got nll, share\."):
+        train(tmp_path, settings(steps=1), metric="bleu")
+
+
 def test_data_without_batches_are_refused(tmp_path: Path) -> None:
     class Empty(ToyBatches):
         def plan(self, epoch: int) -> list[tuple[int, ...]]:

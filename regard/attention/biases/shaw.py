@@ -36,6 +36,12 @@ class ShawBias(Bias):
         self.table = nn.Parameter(torch.zeros(*heads, 2 * max_distance + 1, query_dim))
 
     def materialize(self, query: Queries, positions: Positions) -> Pairs:
+        size = self.table.shape[-1]
+        if query.shape[-1] != size:
+            raise ValueError(f"query must have size {size}, got {query.shape[-1]}")
+        if self.table.dim() == 3 and (query.dim() < 3 or query.shape[-3] != self.table.shape[0]):
+            sizes = f"{self.table.shape[0]} heads, query, {size}"
+            raise ValueError(f"query must be (..., {sizes}), got {tuple(query.shape)}")
         reach = self.table.shape[-2] // 2
         # Products with all 2 k + 1 vectors, then for each key the one at its distance.
         scaled = query * (1 / math.sqrt(query.shape[-1]))

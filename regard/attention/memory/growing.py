@@ -212,6 +212,9 @@ class Memory(KeyValueCache):
         if queries.shape[-1] != self.keys.shape[-1]:
             sizes = f"{self.keys.shape[-1]}, got {queries.shape[-1]}"
             raise ValueError(f"{name} must have the size of the keys, {sizes}")
+        if queries.dtype != self.keys.dtype:
+            dtypes = f"{self.keys.dtype}, got {queries.dtype}"
+            raise TypeError(f"{name} must have the dtype of the keys, {dtypes}")
         return lookup.find_equal(queries, self.keys, allowed)
 
     def _with_axis(self, name: str, tensor: Tensor) -> Tensor:

@@ -51,6 +51,8 @@ def _parse_npz(content: bytes, name: str, columns: Sequence[str]) -> NDArray[np.
     if len(shape) != 2 or shapes != [(shape[0], 3), *[shape[:1]] * len(features)]:
         found = ", ".join(f"{key} {array.shape}" for key, array in arrays.items())
         raise UserError(f"{name}: expected points (points, 3) and features (points), got {found}.")
+    if any(array.dtype.kind not in "iuf" for array in arrays.values()):
+        raise UserError(f"{name}: expected arrays of numbers.")
     return np.column_stack(list(arrays.values()))
 
 

@@ -59,6 +59,11 @@ def read_recordings(path: Path, length: int) -> Recordings:
     if samples.dtype != np.int16 or samples.ndim != 1:
         raise UserError(f"{path}: samples must be a row of int16, got {samples.dtype}.")
     lengths = np.diff(offsets)
+    if not len(lengths) or lengths.min() < 1 or offsets[0] or offsets[-1] != len(samples):
+        raise UserError(f"{path}: offsets must increase from 0 to the number of samples.")
+    if not len(lengths) == len(label) == len(index):
+        counts = f"{len(label)} labels and {len(index)} entries of index"
+        raise UserError(f"{path}: {len(lengths)} recordings, but {counts}.")
     if lengths.max() > length:
         problem = f"a recording has {lengths.max():,} samples, more than the {length:,} of a scene"
         raise UserError(f"{path}: {problem}: raise --data.seconds.")

@@ -151,7 +151,10 @@ def add_references(pairs: Pairs, files: Sequence[str | Path]) -> Pairs:
         if len(lines) != len(pairs):
             raise UserError(f"{path}: {len(lines)} lines for {len(pairs)} pairs of {pairs.origin}")
         for number, (own, line) in enumerate(zip(references, lines, strict=True), start=1):
-            own.append(decode_line(line, f"{path}, line {number}").strip())
+            where = f"{path}, line {number}"
+            own.append(decode_line(line, where).strip())
+            if not own[-1]:
+                raise UserError(f"{where}: is blank, expected a reference")
     return replace(pairs, references=references)
 
 

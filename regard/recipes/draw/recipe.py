@@ -249,6 +249,8 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         for path in chain(*rows):
             if path.is_file() and not force:
                 raise UserError(f"{path} exists; it is replaced only with --force")
+            if not path.parent.is_dir():
+                raise UserError(f"{path}: the folder {path.parent} does not exist")
         return rows
 
     def save(self, answer: Answer, files: list[Path]) -> Answer:

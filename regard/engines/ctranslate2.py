@@ -70,6 +70,7 @@ def _build_specification(form: forms.TextForm, *, num_positions: int) -> Any:
     vocabulary = [str(i) for i in range(len(form.writer.output.weight))]
     if form.source is None:
         options["alibi"] = block.attention.read.bias is not None
+        options["qk_norm"] = block.attention.query_norm is not None
         if block.attention.key_heads != heads:
             options["num_heads_kv"] = block.attention.key_heads
         if (rotary := block.attention.rotary) is not None:
@@ -169,6 +170,9 @@ def _set_stack(
         own, cross = block.attention, block.cross
         _set_attention(layer.self_attention, own, (own.query, own.key, own.value))
         _set_norm(layer.self_attention.layer_norm, block.add_attention.norm)
+        if own.query_norm is not None and own.key_norm is not None:
+            _set_norm(layer.self_attention.q_norm, own.query_norm)
+            _set_norm(layer.self_attention.k_norm, own.key_norm)
         if cross is not None and block.add_cross is not None:
             _set_attention(layer.attention, cross, (cross.query,), (cross.key, cross.value))
             _set_norm(layer.attention.layer_norm, block.add_cross.norm)

@@ -131,6 +131,11 @@ def head_sizes(attention: forms.AttentionForm) -> tuple[int, int]:
     return size, len(attention.value.weight) // attention.key_heads
 
 
+def head_norms(attention: forms.AttentionForm) -> list[forms.NormForm]:
+    """Return the norms of queries and keys."""
+    return [norm for norm in (attention.query_norm, attention.key_norm) if norm is not None]
+
+
 def _unsupported_features(form: forms.TextForm) -> Iterator[str]:
     """Yield the features of a form that only the torch engine supports."""
     core, blocks = form.core, parts_of(form, forms.BlockForm)
@@ -145,6 +150,8 @@ def _unsupported_features(form: forms.TextForm) -> Iterator[str]:
     for block in blocks:
         if block.cross is not None and block.cross.rotary is not None:
             yield "its cross-attention has rotary positions"
+        if block.cross is not None and block.cross.query_norm is not None:
+            yield "its cross-attention normalizes queries and keys"
         if block.cross is not None and block.cross.read.bias is not None:
             yield "its cross-attention has a positional bias"
         if block.window is not None and block.window < 1:
@@ -167,7 +174,8 @@ def _differences(form: forms.TextForm) -> Iterator[str]:
         "orders of norms": [residual.order for residual in parts_of(form, forms.AddNormForm)],
         "activations": [block.feedforward.activation for block in blocks],
         "kinds of feed-forward networks": [block.feedforward.gate is None for block in blocks],
-        "kinds of norms": [norm.is_rms for norm in parts_of(form, forms.NormForm)],
+        "kinds of norms": [norm.is_rms for norm in _norms_of_items(form)],
+        "norms of queries and keys": [len(head_norms(block.attention)) for block in blocks],
         "rotary positions": [r and (r.interleaved, *r.rates.tolist()) for r in rotary],
         "numbers of heads": [attention.num_heads for attention in attentions],
         "numbers of heads of keys": [attention.key_heads for attention in attentions],
@@ -198,6 +206,7 @@ def _misfits(form: forms.TextForm) -> Iterator[str]:
         sizes.append((attention.key.weight, (key_heads * size, width)))
         sizes.append((attention.value.weight, (key_heads * value_size, width)))
         sizes.append((attention.output.weight, (width, heads * value_size)))
+        sizes += [(norm.scale, (size,)) for norm in head_norms(attention)]
         bias, distance = attention.read.bias, torch.zeros(1, 1, dtype=torch.int64)
         if bias is not None and len(bias.at(distance, torch.float32)) not in (1, heads):
             yield "its positional bias has another number of heads"
@@ -211,7 +220,7 @@ def _misfits(form: forms.TextForm) -> Iterator[str]:
             sizes.append((feedforward.gate.weight, (hidden, width)))
     for linear in parts_of(form, forms.LinearForm):
         sizes.append((linear.bias, (len(linear.weight),)))
-    for norm in parts_of(form, forms.NormForm):
+    for norm in _norms_of_items(form):
         sizes += [(norm.scale, (width,)), (norm.shift, (width,))]
     positions = form.core.encoder_positions, form.core.decoder_positions
     for dim in {added.dim for added in positions if added is not None} - {width}:
@@ -221,7 +230,18 @@ def _misfits(form: forms.TextForm) -> Iterator[str]:
             yield f"it has weights of shape {tuple(weight.shape)} where {shape} is expected"
 
 
+def _norms_of_items(form: forms.TextForm) -> list[forms.NormForm]:
+    attentions = parts_of(form, forms.AttentionForm)
+    of_heads = [norm for attention in attentions for norm in head_norms(attention)]
+    return [norm for norm in parts_of(form, forms.NormForm) if norm not in of_heads]
+
+
 def _unsupported_in_attention(attention: forms.AttentionForm) -> Iterator[str]:
+    norms, has_beta = head_norms(attention), attention.read.beta != 1
+    if len(norms) == 1 or not all(norm.is_rms for norm in norms):
+        yield "its norms of queries and keys are not both RMSNorm"
+    if norms and (has_beta or attention.read.log_beta is not None):
+        yield "its choice has a beta, and its queries are normalized"
     read, heads, key_heads = attention.read, attention.num_heads, attention.key_heads
     if heads < 1 or key_heads < 1 or heads % key_heads:
         yield f"it has {heads} heads and {key_heads} heads of keys"

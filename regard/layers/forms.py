@@ -103,7 +103,7 @@ class RotaryForm:
 
 @dataclass(frozen=True, eq=False)
 class AttentionForm:
-    """output([read(rotate(query(x)), rotate(key(y)), value(y)) of each head])."""
+    """output([read(rotate(norm(query(x))), rotate(norm(key(y))), value(y)) of each head])."""
 
     query: LinearForm
     key: LinearForm
@@ -113,6 +113,9 @@ class AttentionForm:
     key_heads: int
     read: ReadForm
     rotary: RotaryForm | None = None
+    query_norm: NormForm | None = None
+    """Norm of the queries of a head; None: the identity."""
+    key_norm: NormForm | None = None
 
 
 @dataclass(frozen=True, eq=False)

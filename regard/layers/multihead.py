@@ -10,14 +10,16 @@ Grouped-query attention has fewer heads of keys and values than of queries: each
 key_heads adjacent heads, and the key-value cache is smaller by the same factor. Multi-query
 attention has one.
 
-Rotary positional encodings rotate queries and keys behind their projections: keys are at 0, 1, ...
-in the order in which they were added, and the last query is at the last key.
+Norms of queries and keys apply to each head behind the projections, with parameters shared by the
+heads. Rotary positional encodings then rotate queries and keys: keys are at 0, 1, ... in the order
+in which they were added, and the last query is at the last key.
 
 Source: lectures, C.1, C.2, C.5 to C.8; vaswani2017, section 3.2.2; grouped queries ainslie2023,
-multi-query shazeer2019; rotary su2024.
+multi-query shazeer2019; rotary su2024; norms of queries and keys henry2020, yang2025.
 """
 
 import math
+from collections.abc import Callable
 from typing import TypeVar
 
 import torch
@@ -38,7 +40,14 @@ from regard.attention.positions import Positions
 from regard.attention.scores import ScaledDot, Score
 from regard.attention.scores.base import map_all
 from regard.compat.torch import is_eager, run_pre_hooks, runs_original_forward
-from regard.layers.forms import AttentionForm, LinearForm, ReadForm, RotaryForm, form_of
+from regard.layers.forms import (
+    AttentionForm,
+    LinearForm,
+    NormForm,
+    ReadForm,
+    RotaryForm,
+    form_of,
+)
 from regard.layers.linear import Linear, fused_linear
 from regard.layers.positions.base import PositionalEncoding
 from regard.layers.read import Read, Role
@@ -60,6 +69,7 @@ class MultiHead(nn.Module):
                        num_heads=l): W_q^h and W_k^h are its projections already, and each head has
                        a vector v. choice, bias, kernel and role are those of `Read`.
     positions:         rotates queries and keys, in self-attention.
+    qk_norm:           (size) -> norm of the queries and of the keys of a head, such as RMSNorm.
     output_projection: False leaves out W_o; the output is then l head_value_dim wide.
     Parameters: query (l head_dim, query_dim), key (key_heads head_key_dim, source_dim), value
                 (key_heads head_value_dim, value_dim), output (output_dim, l head_value_dim), each
@@ -83,6 +93,7 @@ class MultiHead(nn.Module):
         choice: Choice | None = None,
         bias: Bias | None = None,
         positions: PositionalEncoding | None = None,
+        qk_norm: Callable[[int], nn.Module] | None = None,
         kernel: str = "auto",
         projection_bias: bool = True,
         output_bias: bool | None = None,
@@ -131,6 +142,8 @@ class MultiHead(nn.Module):
         if output_projection:
             output_bias = projection_bias if output_bias is None else output_bias
             self.output = Linear(heads_dim, output_dim, bias=output_bias)
+        self.query_norm = None if qk_norm is None else qk_norm(head_dim)
+        self.key_norm = None if qk_norm is None else qk_norm(head_key_dim)
         self.read, self.positions = read, positions
         if positions is not None:
             self._check_rotation(positions)
@@ -215,7 +228,9 @@ class MultiHead(nn.Module):
         read = form_of(self.read, ReadForm, len(query.weight) // self.num_heads)
         rotary = None if self.positions is None else form_of(self.positions, RotaryForm)
         heads = self.num_heads, self.key_heads
-        return AttentionForm(query, key, value, self._output_form(), *heads, read, rotary)
+        parts = query, key, value, self._output_form(), *heads, read, rotary
+        norms = self.query_norm, self.key_norm
+        return AttentionForm(*parts, *(None if x is None else form_of(x, NormForm) for x in norms))
 
     def _output_form(self) -> LinearForm:
         if type(self.output) is not nn.Identity:
@@ -237,6 +252,8 @@ class MultiHead(nn.Module):
         self, key: Tensor, value: Tensor, mask: Mask | None, *, start: int | Tensor = 0
     ) -> Memory:
         keys = _split_heads(key, self.key_heads)
+        if self.key_norm is not None:
+            keys = self.key_norm(keys)
         if self.positions is not None:
             self._check_rotation(self.positions)
             keys = self._rotate(self.positions, keys, start)
@@ -283,6 +300,7 @@ class MultiHead(nn.Module):
             or torch.is_autocast_enabled("cpu")
             or self.key_heads != self.num_heads
             or self.positions is not None
+            or self.query_norm is not None
         ):
             return None
         read = self.read
@@ -336,6 +354,8 @@ class MultiHead(nn.Module):
 
     def _split_query(self, query: Tensor, memory: KeyValueCache | LinearState) -> Tensor:
         queries = _split_heads(query, self.num_heads)
+        if self.query_norm is not None:
+            queries = self.query_norm(queries)
         if self.positions is not None and isinstance(memory, KeyValueCache):
             start = memory.length - queries.shape[-2]
             queries = self._rotate(self.positions, queries, start)

@@ -163,6 +163,7 @@ def _attention(
     details += [more, *_read_details(attention.read)]
     if attention.positions is not None:
         details.append(positions_name(attention.positions))
+    details += [] if attention.query_norm is None else ["normalized queries and keys"]
     details += ["no W_o"] if isinstance(attention.output, nn.Identity) else []
     return Operation("multi-head " * (heads > 1) + name, ", ".join(filter(None, details)), inputs)
 

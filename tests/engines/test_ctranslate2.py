@@ -81,6 +81,7 @@ def test_converted_encoder_decoder_finds_the_outputs_of_torch(core: Any, tmp_pat
         {"positions": RotaryConfig(), "norm": "rms", "norm_eps": 0.5, "attention_bias": "qkv"},
         {"norm_order": "post", "final_norm": True, "embedding_norm": True, "norm_eps": 0.5},
         {"final_norm": False},
+        {"positions": RotaryConfig(), "norm": "rms", "qk_norm": "rms", "norm_eps": 0.5},
     ],
 )
 @pytest.mark.parametrize("tie", ["target", "none"])

@@ -85,6 +85,7 @@ SUPPORTED = {
     *(("positions", value()) for value in get_args(PositionsConfig)),
     *(("score", value) for value in ("scaled-dot", "dot")),
     ("choice", "soft"),
+    ("qk_norm", "none"),
 }
 """Settings of an encoder-decoder that compiled code supports; changes must be intended."""
 
@@ -381,6 +382,37 @@ def test_last_norms_independent_of_the_order_give_the_outputs_of_torch(make, ord
     model = make(dataclasses.replace(SMALL, norm_order=order, final_norm=final))
     assert (type(model.core.decoder_norm) is nn.LayerNorm) == final
     assert check(model) is None
+
+
+def test_norms_of_queries_and_keys_are_refused_where_no_compiled_code_has_them() -> None:
+    core = dataclasses.replace(SMALL, qk_norm="rms")
+    assert "its cross-attention normalizes queries" in str(
+        unsupported_reason(encoder_decoder(core))
+    )
+    model = language_model(core)
+    model.core.decoder[0].attention.key_norm = nn.LayerNorm(6)
+    assert "queries and keys are not both RMSNorm" in str(unsupported_reason(model))
+    model = language_model(core)
+    model.core.decoder[0].attention.query_norm = None
+    assert "queries and keys are not both RMSNorm" in str(unsupported_reason(model))
+    model.core.decoder[0].attention.key_norm = None
+    assert "different norms of queries and keys" in str(unsupported_reason(model))
+    for options in ({"beta": 2.0}, {"beta": "learned"}):
+        model = language_model(dataclasses.replace(core, **options))
+        assert "has a beta, and its queries are normal" in str(unsupported_reason(model))
+    model = language_model(core)
+    model.core.decoder[1].attention.query_norm = nn.RMSNorm(5)
+    assert "weights of shape (5,) where (6,) is expected" in str(unsupported_reason(model))
+
+
+@pytest.mark.parametrize("order", ["pre", "post"])
+def test_self_attention_alone_may_normalize_queries_and_keys(order) -> None:
+    core = dataclasses.replace(SMALL, qk_norm="rms", norm_order=order)
+    model = encoder_decoder(core)
+    for block in model.core.decoder:
+        block.cross.query_norm = block.cross.key_norm = None
+    assert check(model) is None
+    assert check(language_model(core)) is None
 
 
 def test_capped_score_is_not_a_plain_inner_product() -> None:

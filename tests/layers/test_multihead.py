@@ -23,6 +23,7 @@ from regard.attention.scores import (
     SoftCap,
 )
 from regard.layers.multihead import MultiHead
+from regard.layers.norms import RMSNorm
 from regard.layers.positions.rotary import Rotary
 from regard.layers.read import Read
 from tests.helpers import close
@@ -383,3 +384,30 @@ def test_items_without_a_batch_raise(shape):
     ):
         with pytest.raises(ValueError, match=r"values to unpack"):
             read()
+
+
+@pytest.mark.parametrize("count", [1, 5, 40])
+def test_norms_of_queries_and_keys_apply_to_each_head(count):
+    """Of few and of many items: they take other paths without norms."""
+    layer = MultiHead(12, 4, key_heads=2, qk_norm=partial(RMSNorm, eps=0.1)).eval()
+    plain = MultiHead(12, 4, key_heads=2).eval()
+    for norm in (layer.query_norm, layer.key_norm):
+        nn.init.uniform_(norm.weight)
+    items = torch.randn(2, count, 12)
+
+    def heads(linear: nn.Module, norm: nn.Module) -> torch.Tensor:
+        vectors = linear(items).unflatten(-1, (-1, 3)).transpose(1, 2)
+        return vectors / (vectors.square().mean(-1, keepdim=True) + 0.1).sqrt() * norm.weight
+
+    with torch.no_grad():
+        query, key = heads(layer.query, layer.query_norm), heads(layer.key, layer.key_norm)
+        values = layer.value(items).unflatten(-1, (-1, 3)).transpose(1, 2)
+        key, values = (part.repeat_interleave(2, 1) for part in (key, values))
+        weights = (query @ key.mT / 3**0.5).softmax(-1)
+        expected = layer.output((weights @ values).transpose(1, 2).flatten(2))
+        torch.testing.assert_close(layer(items), expected)
+        torch.testing.assert_close(layer(items, layer.memory(items)), expected)
+        terms = layer.decompose(items, layer.memory(items)).sum((1, 3)) + layer.output.bias
+        torch.testing.assert_close(terms, expected)
+        plain.load_state_dict(layer.state_dict(), strict=False)
+        assert (plain(items) - expected).abs().max() > 1e-3 or count == 1

@@ -122,12 +122,13 @@ def their_config(kind: type, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("tie", ["target", "none"])
-@pytest.mark.parametrize("family", ["Llama", "Qwen2"])
+@pytest.mark.parametrize("family", ["Llama", "Qwen2", "Qwen3"])
 def test_rotary_families(family: str, tie: Any) -> None:
     config = their_config(
         getattr(transformers, f"{family}Config"),
         rms_norm_eps=1e-3,
         tie_word_embeddings=tie == "target",
+        head_dim=8 if family == "Qwen3" else WIDTH // 4,
     )
     theirs = randomize(getattr(transformers, f"{family}ForCausalLM")(config))
     core = TransformerConfig(
@@ -139,6 +140,8 @@ def test_rotary_families(family: str, tie: Any) -> None:
         norm_eps=1e-3,
         bias=False,
         attention_bias="qkv" if family == "Qwen2" else None,
+        head_dim=8 if family == "Qwen3" else None,
+        qk_norm="rms" if family == "Qwen3" else "none",
         positions=RotaryConfig(),
     )
     ours = build_language_model(LanguageModelConfig(core=core, tie=tie), vocab=VOCAB)
@@ -147,7 +150,9 @@ def test_rotary_families(family: str, tie: Any) -> None:
         "writer.output_table": "lm_head",
         "core.decoder_norm": "model.norm",
     }
-    load(ours, theirs, names | blocks("core.decoder", "model.layers", BLOCK))
+    norms = {f"attention.{name}_norm": f"self_attn.{name[0]}_norm" for name in ("query", "key")}
+    block = BLOCK | (norms if family == "Qwen3" else {})
+    load(ours, theirs, names | blocks("core.decoder", "model.layers", block))
     tokens = torch.randint(VOCAB, (3, TIME))
     check_language_model(ours, theirs(tokens).logits, tokens)
 

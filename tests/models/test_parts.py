@@ -98,6 +98,7 @@ def test_places_of_norms_positions_and_cross_attention():
         ("bias Alibi", {"positions": AlibiConfig()}),
         ("causal, last 7", {"window": 7}),
         ("1 of keys and values", {"key_heads": 1}),
+        ("normalized queries and keys", {"qk_norm": "rms"}),
         ("no W_o", {"output_projection": False}),
         ("choice Sparse", {"choice": "sparse"}),
         ("score Dot", {"score": "dot"}),

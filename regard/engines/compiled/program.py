@@ -18,7 +18,7 @@ from torch.nn import functional
 from regard.attention.biases import DistanceBias
 from regard.attention.scores import InnerProduct
 from regard.engines.engine import Limits
-from regard.engines.lowering import head_sizes, parts_of
+from regard.engines.lowering import head_norms, head_sizes, parts_of
 from regard.layers import forms
 from regard.layers.positions.sinusoidal import sinusoids
 from regard.native.decoder import layout
@@ -70,6 +70,8 @@ class PackedTransformer:
         self.key_heads = Heads(attention.key_heads, size)
         self.value_heads = Heads(attention.key_heads, value_size)
         self._norms(core.encoder_embedding_norm, core.decoder_embedding_norm)
+        blocks = (*core.encoder, *core.decoder)
+        self.head_norms = np.stack([self._head_norms(block.attention) for block in blocks])
         for block in core.encoder:
             self._attention(block.attention)
             self._feedforward(block.feedforward)
@@ -143,7 +145,21 @@ class PackedTransformer:
         score = attention.read.score
         assert isinstance(score, InnerProduct)
         query = _pair_halves(attention.query, attention.rotary, self.heads)
-        return _pad_heads(query, self.heads, score.scale)
+        scale = 1.0 if attention.query_norm is not None else score.scale
+        return _pad_heads(query, self.heads, scale)
+
+    def _head_norms(self, attention: forms.AttentionForm) -> np.ndarray:
+        """Return factors of queries and keys, then two eps: f x / sqrt(sum x^2 + eps)."""
+        score, weight, factors, epsilons = attention.read.score, attention.query.weight, [], []
+        assert isinstance(score, InnerProduct)
+        scales, heads = (score.scale, 1.0), (self.heads, self.key_heads)
+        for norm, scale, each in zip(head_norms(attention), scales, heads, strict=False):
+            gain = weight.new_ones(each.size) if norm.scale is None else norm.scale.detach()
+            rows = forms.LinearForm(gain.repeat(each.count)[:, None], None)
+            rows = _pair_halves(rows, attention.rotary, each)
+            factors.append(_pad_heads(rows, each, scale * math.sqrt(each.size))[0].flatten())
+            epsilons.append(each.size * norm.eps)
+        return _array(torch.cat((*factors, weight.new_tensor(epsilons))))
 
     def _attention(self, attention: forms.AttentionForm) -> None:
         key = _pair_halves(attention.key, attention.rotary, self.key_heads)
@@ -241,6 +257,7 @@ class Workspace:
             layout.ENCODER_BIAS: model.bias_at(model.encoder_bias, torch.arange(-most, most + 1)),
             layout.DECODER_BIAS: model.bias_at(model.decoder_bias, -torch.arange(most + 1)),
             layout.ROTATIONS: model.rotations(most),
+            layout.HEAD_NORMS: model.head_norms,
             layout.IDENTITY: np.arange(self.num_sources, dtype=np.int32)[None],
             layout.ZEROS: aligned_zeros((1, max(products.widest, read, positions))),
             layout.ITEMS: aligned_zeros((rows, items)),

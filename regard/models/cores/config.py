@@ -155,6 +155,8 @@ class TransformerConfig(ChoiceConfig):
     head has a v and maps of its own."""
     score_hidden: Width | None = None
     """Size to which each score maps queries and keys; head_dim if not given."""
+    qk_norm: Literal["none", "rms"] = added("none")
+    """rms: RMSNorm of the queries and keys of each head, before rotary positions. (yang2025)"""
     soft_cap: Annotated[float, Range(1e-3, 1e6)] | None = None
     """Scores s become c tanh(s / c), bounded by c; not capped if not given."""
     inducing_points: Width | None = None

@@ -360,6 +360,7 @@ class _Blocks:
             choice=choice,
             bias=bias,
             positions=positions,
+            qk_norm=partial(RMSNorm, eps=config.norm_eps) if config.qk_norm == "rms" else None,
             kernel=config.kernel,
             projection_bias=config.bias if kind is None else kind != "none",
             output_bias=config.bias if kind is None else kind == "all",

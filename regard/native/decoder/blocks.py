@@ -118,6 +118,24 @@ def _activate(numbers, width, activation):
 
 
 @jit
+def _normalize_heads(context, block, row):
+    """Normalize queries and keys of a row of `mapped`, if a block (of all) has norms of them."""
+    norms, size = floats(context, layout.HEAD_NORMS), context[layout.SIZE]
+    if norms.shape[1] > 0:
+        mapped, factors = floats(context, layout.MAPPED)[row], norms[block]
+        heads = context[layout.HEADS] + context[layout.KEY_HEADS]
+        for head in range(heads):
+            total = factors[heads * size + (0 if head < context[layout.HEADS] else 1)]
+            for c in range(head * size, (head + 1) * size):
+                total += mapped[c] * mapped[c]
+            if not total < _INFINITY:
+                context[layout.OVERFLOW] = 1
+            inverse = np.float32(1) / np.float32(math.sqrt(total))
+            for c in range(head * size, (head + 1) * size):
+                mapped[c] *= inverse * factors[c]
+
+
+@jit
 def _rotate(context, row, position):
     """Rotate queries and keys of a row of `mapped` as at a position (rotary encoding).
 
@@ -174,6 +192,7 @@ def encode(context, ids, starts, first, last, sources):
         _set_product(context, products + layout.QUERY_KEY_VALUE, inputs, rows, mapped)
         for sentence in range(first, last):
             for token in range(starts[sentence], starts[sentence + 1]):
+                _normalize_heads(context, block, token - begin)
                 _rotate(context, token - begin, token - starts[sentence])
             count = starts[sentence + 1] - starts[sentence]
             read_all(context, starts[sentence] - begin, count, ALL)
@@ -226,6 +245,7 @@ def prefill(context, tokens, slots, keys, values):
         inputs = _sublayer_input(context, norm, count)
         _set_product(context, products + layout.QUERY_KEY_VALUE, inputs, count, mapped)
         for position in range(count):
+            _normalize_heads(context, context[layout.ENCODERS] + block, position)
             _rotate(context, position, position)
             _store_key_values(context, position, slots[position], block, keys, values)
         read_all(context, np.int64(0), count, CAUSAL)
@@ -254,6 +274,7 @@ def step(context, tokens, positions, rows, slots, keys, values, sources, begins,
         _set_product(context, products + layout.QUERY_KEY_VALUE, inputs, rows, mapped)
         for row in range(rows):
             position = positions[row]
+            _normalize_heads(context, context[layout.ENCODERS] + block, row)
             _rotate(context, row, position)
             _store_key_values(context, row, slots[row, position], block, keys, values)
             begin = max(0, position + 1 - window) if window > 0 else 0

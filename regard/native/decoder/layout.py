@@ -33,21 +33,22 @@ TARGET_POSITIONS = 5  # (positions, width): those of the decoder
 ENCODER_BIAS = 6  # (heads, 2 max distance + 1): by key minus query position; or no columns
 DECODER_BIAS = 7  # (heads, max distance + 1): by distance back to the key; or no columns
 ROTATIONS = 8  # (positions, 2 pairs): cosines, then sines, of rotary angles; or no columns
-IDENTITY = 9  # (1, items of all sources): 0, 1, 2, ...
-ZEROS = 10  # (1, outputs of the widest product)
+HEAD_NORMS = 9  # (blocks, queries and keys of all heads + 2): factors, two eps; or no columns
+IDENTITY = 10  # (1, items of all sources): 0, 1, 2, ...
+ZEROS = 11  # (1, outputs of the widest product)
 # The workspace.
-ITEMS = 11  # (rows, width in panels)
-NORMED = 12  # (rows, width in panels)
-MAPPED = 13  # (rows, queries, keys and values in panels)
-READ = 14  # (rows, values of all heads in panels, and a panel)
-HIDDEN = 15  # (rows, hidden in panels; gated: gate, then the gated numbers, each in panels)
-LOGITS = 16  # (some rows, vocab in panels)
-SCORES = 17  # (some rows, keys in panels)
-PACKED = 18  # (2, numbers): keys of a head, packed, and values
-KEY_MASK = 19  # (1, keys in panels): zero, and minus infinity after the last key
-CODES = 20  # (rows, 2 max depth): rows in bytes or in bfloat16
-ROW_SCALES = 21  # (1, rows): scales of rows in bytes
-ARRAYS = 22
+ITEMS = 12  # (rows, width in panels)
+NORMED = 13  # (rows, width in panels)
+MAPPED = 14  # (rows, queries, keys and values in panels)
+READ = 15  # (rows, values of all heads in panels, and a panel)
+HIDDEN = 16  # (rows, hidden in panels; gated: gate, then the gated numbers, each in panels)
+LOGITS = 17  # (some rows, vocab in panels)
+SCORES = 18  # (some rows, keys in panels)
+PACKED = 19  # (2, numbers): keys of a head, packed, and values
+KEY_MASK = 20  # (1, keys in panels): zero, and minus infinity after the last key
+CODES = 21  # (rows, 2 max depth): rows in bytes or in bfloat16
+ROW_SCALES = 22  # (1, rows): scales of rows in bytes
+ARRAYS = 23
 
 NORM_ROWS, NO_NORM = 3, -1
 # Norms: of the embeddings of the source and the target, of the encoder blocks (2 each) and the

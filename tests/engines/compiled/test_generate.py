@@ -35,6 +35,8 @@ KINDS = {
     "llama": change_core(
         positions=LLAMA, key_heads=1, norm="rms", activation="silu", gated=True, bias=False
     ),
+    "qwen3": change_core(positions=LLAMA, key_heads=1, head_dim=10, qk_norm="rms", norm_eps=0.1),
+    "interleaved": change_core(positions=GPT_J, qk_norm="rms", norm="rms", norm_order="post"),
     "embedding norm": change_core(norm_order="post", final_norm=True, embedding_norm=True),
     "gpt-j": change_core(positions=GPT_J, activation="gelu-tanh", norm="rms", norm_order="post"),
 }

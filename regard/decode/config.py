@@ -68,8 +68,8 @@ class SampleConfig(SamplingConfig):
     """Number of tokens generated for each prompt."""
     context: Literal["restart", "slide", "last"] = "restart"
     """Context of a token once the text is longer than the model's context of k tokens. restart: the
-    last k/2 to k tokens: a full context is cut to its last half, which is read again; one token
-    costs about two steps. last: exactly the last k tokens, as GPT is defined; each token costs a
+    last k/2 to k tokens: a full context is cut to its last half, which is read again in one pass.
+    last: exactly the last k tokens, as GPT is defined; each token costs a
     pass over all k. slide: the keys and values of the last k tokens, which also depend on earlier
     ones; each token costs one step. Not with learned or sinusoidal positions."""
 

@@ -161,7 +161,7 @@ class _Context:
         self, model: CausalLanguageModel, trace: Trace | None, *, window: int | None = None
     ):
         self._model, self._trace, self._window, self._state = model, trace, window, model.start()
-        self.device = torch.device("cpu")
+        self.device = torch.get_default_device()
         if isinstance(model, torch.nn.Module):
             self.device = next(model.parameters()).device
         self._tokens: list[int] = []

@@ -1,8 +1,9 @@
 """Decoding steps in fixed buffers, which a CUDA graph replays without launches from Python.
 
 Buffers have more rows, keys and source items than a state, so that few sizes serve all batches. The
-first step runs in the model's own state. A state moves to other buffers when it outgrows them, or
-when half of their rows have ended. Captured steps have not run on a GPU yet.
+first step, or the prompt of a language model, runs in the model's own state. A state moves to other
+buffers when it outgrows them, or when half of their rows have ended. Captured steps have not run on
+a GPU yet.
 """
 
 import gc
@@ -41,6 +42,9 @@ class StepBuffers:
         self.tokens, self.parents = torch.zeros_like(self.all_rows), self.all_rows.clone()
         # Learned vectors are those of the model, not a copy.
         self._added = positions.matrix(sizes[1]).to(weight) if positions.adds else None
+        self._angles = None
+        if positions.rotates:
+            self._angles = positions.angles(weight.new_empty(sizes[1], positions.dim))
         self._is_captured = weight.is_cuda
         self._graph: Any = None
         self._logits: Any = None
@@ -49,9 +53,10 @@ class StepBuffers:
         """Copy the tensors of a state (`_stack`) into the buffers, and zeros behind them."""
         rows, slots, items = self.sizes
         more = rows - len(tensors[0])
-        padded = [pad(tensors[0], (0, more))]
-        for tensor, size in zip(tensors[1:], (slots, slots, items, items), strict=True):
+        padded = []
+        for tensor, size in zip(tensors[:4], (slots, slots, items, items), strict=False):
             padded.append(pad(tensor, (0, 0, 0, size - tensor.shape[3], 0, 0, 0, 0, 0, more)))
+        padded += [pad(lengths, (0, more)) for lengths in tensors[4:]]
         self.tensors = self.tensors or padded
         for buffer, tensor in zip(self.tensors, padded, strict=True):
             buffer.copy_(tensor)
@@ -77,29 +82,35 @@ class StepBuffers:
     def _step(self) -> Tensor:
         """Compute the next logits. Masks are new: a mask keeps its tensor, and lengths change."""
         core, writer, end = self._model.core, self._model.writer, self.position + 1
-        slot, mask, source_mask = self.position.view(1), Padding(end), Padding(self.tensors[0])
+        slot, mask = self.position.view(1), Padding(end)
+        source_mask = Padding(self.tensors[4]) if self.tensors[4:] else None
+        start: Any = self.position
+        if self._angles is not None:
+            start = tuple(table.index_select(0, slot) for table in self._angles)
         if self.has_beams:
-            for buffer in self.tensors[1:3]:
+            for buffer in self.tensors[:2]:
                 buffer.copy_(buffer.index_select(0, self.parents))
             self.parents.copy_(self.all_rows)
 
         def attend(part: Any, keys: Tensor, values: Tensor, item: Tensor) -> Tensor:
-            new = part.memory(item)
+            new = part.memory(item, start=start)
             keys.index_copy_(2, slot, new.keys)
             values.index_copy_(2, slot, new.values)
             if part.read.bias is None:  # without positions, layers share the tensor of the mask
-                return part(item, Memory(keys, values, mask, new.mapped_by))
-            return part(item, StaticMemory(keys, values, end, mask, new.mapped_by))
+                return part(item, Memory(keys, values, mask, new.mapped_by), start=start)
+            memory = StaticMemory(keys, values, end, mask, new.mapped_by)
+            return part(item, memory, start=start)
 
         item = writer.embed(self.tokens.unsqueeze(1))
         if self._added is not None:
             item = item + self._added.index_select(0, slot)
         item = core.decoder_embedding_norm(item)
-        layers = [tensor.unbind(1) for tensor in self.tensors[1:]]
-        for block, *pasts, keys, values in zip(core.decoder, *layers, strict=True):
-            item = block.add_attention(item, partial(attend, block.attention, *pasts))
-            source = Memory(keys, values, source_mask, block.cross.read.score)
-            item = block.add_cross(item, partial(block.cross, memory=source))
+        layers = [tensor.unbind(1) for tensor in self.tensors[:4]]
+        for block, keys, values, *source in zip(core.decoder, *layers, strict=True):
+            item = block.add_attention(item, partial(attend, block.attention, keys, values))
+            if source:
+                memory = Memory(source[0], source[1], source_mask, block.cross.read.score)
+                item = block.add_cross(item, partial(block.cross, memory=memory))
             item = block.add_feedforward(item, block.feedforward)
         self.position.copy_(end)
         return writer.answer(core.decoder_norm(item).squeeze(1))
@@ -129,8 +140,9 @@ class BufferedStepper:
         self._model, self._key = model, list[object]()
         self._buffers = lru_cache(8)(partial(StepBuffers, model, has_beams=has_beams))
 
-    def start(self, source: Any) -> ModelState:
+    def start(self, source: Any = None) -> ModelState:
         key: list[object] = [torch.is_inference_mode_enabled()]
+        key.append(repr(self._model.core.target_positions))
         for tensors in (self._model.parameters(), self._model.buffers()):
             key += map(Tensor.data_ptr, tensors)
         for part in self._model.modules():
@@ -140,12 +152,17 @@ class BufferedStepper:
             self._buffers.cache_clear()
         return self._model.start(source)
 
+    def steps(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+        if state.position == 0:
+            return self._model.steps(tokens, state)
+        *first, last = tokens.unbind(1)
+        for token in first:
+            _, state = self.step(token, state)
+        return self.step(last, state)
+
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        limit, position, tensors = (
-            self._model.core.target_positions.max_length,
-            state.position,
-            None,
-        )
+        limit, position = self._model.core.target_positions.max_length, state.position
+        tensors = None
         if position == limit:  # the model raises
             state = ModelState(TransformerState((), (), limit), limit)
         if position in (0, limit):
@@ -157,7 +174,7 @@ class BufferedStepper:
             tensors = [tensor.index_select(0, rows) for tensor in state.buffers.tensors]
         if tensors is not None:
             slots = min(1 << max(5, position.bit_length()), limit or 2**31)
-            sizes = len(tensors[0]), max(16, tensors[4].shape[3])
+            sizes = len(tensors[0]), max([16, *(keys.shape[3] for keys in tensors[2:3])])
             rows, items = (1 << (size - 1).bit_length() for size in sizes)
             state = self._buffers(rows, slots, items).enter(tensors, position)
         state.buffers.tokens.index_copy_(0, state.rows, tokens)
@@ -168,8 +185,8 @@ class BufferedStepper:
 def steps_in_buffers(model: Model) -> bool:
     """Return True if all steps of a model launch the same work, as those of a graph do."""
     core, writer, known = model.core, model.writer, KNOWN | {Cosine, General, DenseLayer}
-    if type(core) is not Transformer or core.positions.rotates or model.training:
-        return False  # rotations copy their angles from the CPU
+    if type(core) is not Transformer or model.training:
+        return False
     parts, heads = [core.decoder, core.decoder_norm, core.decoder_embedding_norm, writer], set()
     parts.append(core.target_positions)
     for part in (model, *(part for whole in parts for part in whole.modules())):
@@ -178,9 +195,11 @@ def steps_in_buffers(model: Model) -> bool:
             return False  # it may branch on values
         if isinstance(part, Read) and not (part.mask is None and part.kernel in ("auto", "sdpa")):
             return False
-        if isinstance(part, MultiHead):  # all layers share buffers
+        if isinstance(part, MultiHead):  # all layers share buffers and angles
+            if part.positions not in (None, core.target_positions):
+                return False
             heads.add((part.key_heads, part.key.weight.shape, part.value.weight.shape))
-    return len(heads) == 1 and core.encodes and writer.positions is None and has_no_hooks(*parts)
+    return len(heads) == 1 and writer.positions is None and has_no_hooks(*parts)
 
 
 @contextmanager
@@ -204,12 +223,13 @@ def _capture_stream(device: torch.device) -> Any:
 
 
 def _stack(state: Any) -> list[Tensor]:
-    """Return source lengths, and keys and values of past and source (rows, layer, head, ...)."""
-    source = state.sources[0]
-    tensors = [torch.full((len(source.keys),), source.size, device=source.keys.device)]
-    if source.mask is not None:
-        tensors = [source.mask.lengths]
-    for memories in (state.pasts, state.sources):
+    """Return keys and values of past and source (rows, layer, head, ...), and source lengths."""
+    source, tensors = state.sources[0], []
+    for memories in (state.pasts, state.sources)[: 1 if source is None else 2]:
         for name in ("keys", "values"):
             tensors.append(torch.stack([getattr(memory, name) for memory in memories], 1))
-    return tensors
+    if source is None:
+        return tensors
+    if source.mask is not None:
+        return [*tensors, source.mask.lengths]
+    return [*tensors, torch.full((len(source.keys),), source.size, device=source.keys.device)]

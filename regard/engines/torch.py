@@ -78,12 +78,12 @@ class TorchEngine(Engine):
         trace: Trace | None,
     ) -> list[list[int]]:
         results, ids = [], list(banned)
-        with self._numerics():
+        with self._numerics() as device, self._stepper(device, config, trace) as stepper:
             for number, (prompt, seed) in enumerate(zip(map(list, prompts), seeds, strict=True)):
                 if trace is not None:
                     trace.begin_segment([number])
                 tokens = sample(
-                    self._model, prompt, config, window=window, seed=seed, banned=ids, trace=trace
+                    stepper, prompt, config, window=window, seed=seed, banned=ids, trace=trace
                 )
                 results.append(list(tokens))
         return results
@@ -92,9 +92,10 @@ class TorchEngine(Engine):
     def _stepper(self, device: Any, config: Any, trace: Any = None, **_: Any) -> Iterator[Any]:
         """Yield the model, or on a GPU its steps in buffers, which serve one thread at a time."""
         is_captured = device.type == "cuda" and trace is None and unsupported_reason() is None
-        if is_captured and steps_in_buffers(self._model):
+        slides = isinstance(config, SampleConfig) and config.context == "slide"
+        if is_captured and not slides and steps_in_buffers(self._model):
             with self._lock:
-                yield self._steppers[config.beam > 1]
+                yield self._steppers[isinstance(config, DecodeConfig) and config.beam > 1]
         else:
             yield self._model
 

@@ -49,7 +49,7 @@ from regard.layers.forms import (
     form_of,
 )
 from regard.layers.linear import Linear, fused_linear
-from regard.layers.positions.base import PositionalEncoding
+from regard.layers.positions.base import PositionalEncoding, Start
 from regard.layers.read import Read, Role
 
 Past = TypeVar("Past", KeyValueCache, LinearState)
@@ -154,9 +154,13 @@ class MultiHead(nn.Module):
         mask: Mask | None = None,
         *,
         values: Float[Tensor, "batch source value_dim"] | None = None,
+        start: Start = 0,
     ) -> Memory:
-        """Project `source` to keys and values, each (batch, head, source, size)."""
-        return self._memory(*self._project(source, values), mask)
+        """Project `source` to keys and values, each (batch, head, source, size).
+
+        start: of the keys, for positions that rotate.
+        """
+        return self._memory(*self._project(source, values), mask, start=start)
 
     def extend(
         self,
@@ -185,12 +189,14 @@ class MultiHead(nn.Module):
         *,
         mask: Mask | None = None,
         memory_mask: Mask | None = None,
+        start: Start | None = None,
     ) -> Float[Tensor, "batch query output_dim"]:
         """Return the output of every query.
 
         memory: keys and values, as `memory` or `extend` returned them; a tensor X: `memory(X,
                 memory_mask)`; None: `memory(query, memory_mask)` (self-attention), with the three
                 projections fused.
+        start:  of the queries, for positions that rotate; None: the last query is at the last key.
         Raises: ValueError if memory_mask is given with keys and values.
         """
         check_strided("query", query)
@@ -203,7 +209,7 @@ class MultiHead(nn.Module):
             beta = self._short_beta(query, mask, memory)
             if beta is not None and isinstance(memory, Memory):
                 return self._read_once(projected, memory, beta)
-            return self._read_heads(projected, memory, mask)
+            return self._read_heads(projected, memory, mask, start)
         projected, key, value = fused_linear(query, self.query, self.key, self.value)
         beta = self._short_beta(query, mask) if memory_mask is None else None
         if beta is not None:
@@ -248,9 +254,7 @@ class MultiHead(nn.Module):
         check_strided("values", values)
         return self.key(source), self.value(values)
 
-    def _memory(
-        self, key: Tensor, value: Tensor, mask: Mask | None, *, start: int | Tensor = 0
-    ) -> Memory:
+    def _memory(self, key: Tensor, value: Tensor, mask: Mask | None, *, start: Start = 0) -> Memory:
         keys = _split_heads(key, self.key_heads)
         if self.key_norm is not None:
             keys = self.key_norm(keys)
@@ -270,9 +274,13 @@ class MultiHead(nn.Module):
             )
 
     def _read_heads(
-        self, query: Tensor, memory: KeyValueCache | LinearState, mask: Mask | None
+        self,
+        query: Tensor,
+        memory: KeyValueCache | LinearState,
+        mask: Mask | None,
+        start: Start | None = None,
     ) -> Tensor:
-        out = self.read(self._split_query(query, memory), memory, mask=mask)
+        out = self.read(self._split_query(query, memory, start), memory, mask=mask)
         return self._merge_heads(out)
 
     def _merge_heads(self, out: Tensor) -> Tensor:
@@ -352,18 +360,19 @@ class MultiHead(nn.Module):
         out = scaled_dot_product_attention(queries, memory.keys, memory.values, scale=scale)
         return self._merge_heads(out)
 
-    def _split_query(self, query: Tensor, memory: KeyValueCache | LinearState) -> Tensor:
+    def _split_query(
+        self, query: Tensor, memory: KeyValueCache | LinearState, start: Start | None = None
+    ) -> Tensor:
         queries = _split_heads(query, self.num_heads)
         if self.query_norm is not None:
             queries = self.query_norm(queries)
         if self.positions is not None and isinstance(memory, KeyValueCache):
-            start = memory.length - queries.shape[-2]
+            if start is None:
+                start = memory.length - queries.shape[-2]
             queries = self._rotate(self.positions, queries, start)
         return queries
 
-    def _rotate(
-        self, positions: PositionalEncoding, vectors: Tensor, start: int | Tensor
-    ) -> Tensor:
+    def _rotate(self, positions: PositionalEncoding, vectors: Tensor, start: Start) -> Tensor:
         run_pre_hooks(positions, vectors, start)
         rotated = positions.rotate(vectors, start)
         if rotated.shape != vectors.shape:

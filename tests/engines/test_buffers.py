@@ -13,31 +13,33 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from regard.attention.choices import Soft
 from regard.attention.masks import Padded, Unpadded, window
 from regard.data.tokenizer import BOS, EOS, PAD
-from regard.decode.config import DecodeConfig
+from regard.decode.config import DecodeConfig, SampleConfig
+from regard.decode.sample import sample
 from regard.decode.search import search
 from regard.engines import buffers
 from regard.engines.buffers import BufferedStepper, StepBuffers, steps_in_buffers
 from regard.engines.torch import TorchEngine
 from regard.layers.multihead import MultiHead
 from regard.layers.positions.config import LearnedConfig
+from regard.layers.positions.rotary import LinearScaling, Rotary
 from regard.models.build import build
 from regard.models.config import ModelConfig
 from regard.models.cores.config import RecurrentConfig, TransformerConfig
 from regard.settings.declare import convert
 from regard.trace import Trace
-from tests.engines.small import VOCAB, encoder_decoder
+from tests.engines.small import VOCAB, encoder_decoder, language_model
 from tests.operations import count
 
 SIZES: Any = {"layers": 2, "width": 12, "heads": 2, "feedforward": 20}
-POSITIONS = ("sinusoidal", "learned", "alibi", "relative", "none")
+POSITIONS = ("sinusoidal", "learned", "alibi", "relative", "rotary", "none")
 SPECIAL = {"bos": BOS, "eos": EOS, "pad": PAD}
 BATCHES = [[7], [3, 9, 4, 6, 1], [*range(1, 20)], [3, 9, 4, 6, 2], [7]]
 
 
-def model_of(**changes: Any) -> Any:
+def model_of(make: Any = encoder_decoder, **changes: Any) -> Any:
     if isinstance(positions := changes.get("positions"), str):
         changes["positions"] = convert(TransformerConfig, "positions", positions)
-    return encoder_decoder(TransformerConfig(**SIZES | changes)).double()
+    return make(TransformerConfig(**SIZES | changes)).double()
 
 
 def sentences(lengths: list[int]) -> list[list[int]]:
@@ -66,12 +68,15 @@ class Comparison:
         self.model, self.stepper = model, BufferedStepper(model, has_beams=has_beams)
         self.num_buffered = 0
 
-    def start(self, source: Any) -> Both:
+    def start(self, source: Any = None) -> Both:
         return Both(self.model.start(source), self.stepper.start(source))
 
     def step(self, tokens: torch.Tensor, state: Both) -> tuple[torch.Tensor, Both]:
-        logits, own = self.model.step(tokens, state.own)
-        actual, buffered = self.stepper.step(tokens, state.buffered)
+        return self.steps(tokens.unsqueeze(1), state)
+
+    def steps(self, tokens: torch.Tensor, state: Both) -> tuple[torch.Tensor, Both]:
+        logits, own = self.model.steps(tokens, state.own)
+        actual, buffered = self.stepper.steps(tokens, state.buffered)
         torch.testing.assert_close(actual, logits, rtol=0, atol=1e-11)
         self.num_buffered += type(buffered) is buffers.BufferedState
         return logits.clone(), Both(own, buffered)
@@ -93,6 +98,25 @@ def compare(
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_steps_in_buffers_equal_the_models(positions: str, width: int) -> None:
     assert compare(model_of(positions=positions), width, 70) > 250
+
+
+@torch.no_grad()
+def compare_texts(model: Any, context: str = "restart") -> int:
+    """Return the number of steps in buffers of a language model, for prompts of several lengths."""
+    assert steps_in_buffers(model)
+    comparison = Comparison(model, has_beams=False)
+    config = SampleConfig(length=90, temperature=1, context=context)
+    for seed, prompt in enumerate(sentences([1, 7, 33, 60])):
+        for most in (None, 40):
+            list(sample(comparison, prompt, config, window=most, seed=seed, banned=[PAD]))
+    return comparison.num_buffered
+
+
+@pytest.mark.parametrize("context", ["restart", "last"])
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_texts_in_buffers_equal_the_models(positions: str, context: str) -> None:
+    num_steps = compare_texts(model_of(language_model, positions=positions), context)
+    assert num_steps > (600 if context == "restart" else 400)
 
 
 BART = {"norm_order": "post", "embedding_norm": True, "shared_positions": False}
@@ -159,14 +183,20 @@ def test_changed_weights_are_used() -> None:
     assert not kept.cache_info().currsize
 
 
-def test_changed_settings_are_used() -> None:
-    model = model_of()
+@pytest.mark.parametrize("part", ["choice", "scaling"])
+def test_changed_settings_are_used(part: str) -> None:
+    model = model_of(positions="rotary")
     comparison = Comparison(model, has_beams=False)
     config = DecodeConfig(beam=1, max_length=9)
     search(comparison, sentences([5, 5]), config=config, **SPECIAL)
     kept = comparison.stepper._buffers
     assert kept.cache_info().currsize
-    model.core.decoder[0].attention.read.choice = Soft(3.0)
+    comparison.stepper.start(Unpadded.of(torch.full((1, 3), 5)))
+    assert kept.cache_info().currsize
+    if part == "choice":
+        model.core.decoder[0].attention.read.choice = Soft(3.0)
+    else:
+        model.core.positions.scaling = LinearScaling(2.0)
     comparison.stepper.start(Unpadded.of(torch.full((1, 3), 5)))
     assert not kept.cache_info().currsize
 
@@ -177,7 +207,6 @@ class OwnNorm(nn.LayerNorm):
 
 UNSUPPORTED = {
     "window": {"window": 3},
-    "rotary": {"positions": "rotary"},
     "choice": {"choice": "topk"},
     "additive": {"score": "additive"},
     "capped": {"soft_cap": 5.0},
@@ -208,6 +237,9 @@ def test_hooks_own_parts_training_and_recurrent_cores_step_in_the_model() -> Non
     assert not steps_in_buffers(model)
     model = model_of()
     model.core.decoder[1].cross.read.mask = window(2)
+    assert not steps_in_buffers(model)
+    model = model_of(positions="rotary")
+    model.core.decoder[1].attention.positions = Rotary(4)
     assert not steps_in_buffers(model)
     model = model_of()
     model.core.decoder[0].add_attention.norm = OwnNorm(12)
@@ -291,7 +323,7 @@ def pretend_to_capture(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
-@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("width", [0, 1, 3])
 def test_replayed_steps_equal_the_models(
     monkeypatch: pytest.MonkeyPatch, width: int, positions: str
 ) -> None:
@@ -299,7 +331,10 @@ def test_replayed_steps_equal_the_models(
     monkeypatch.setattr("regard.ops.constants.is_eager", lambda: True)
     pretend_to_capture(monkeypatch)
     batches = [[3, 9, 4, 6, 1], [7, 2, 9, 5, 5], [*range(1, 20)], [3, 9, 4, 6, 1]]
-    num_steps = compare(model_of(positions=positions), width, 40, batches)
+    if width:
+        num_steps = compare(model_of(positions=positions), width, 40, batches)
+    else:
+        num_steps = compare_texts(model_of(language_model, positions=positions))
     assert sum(made.num_runs for made in CapturedBuffers.made) == num_steps
     for made in CapturedBuffers.made:
         # The first call is not captured, the second one is captured, and replayed as later ones.
@@ -341,6 +376,10 @@ def test_the_engine_steps_in_buffers_on_a_gpu_without_a_trace(
         assert stepper is engine._model
     with engine._stepper(torch.device("cpu"), DecodeConfig()) as stepper:
         assert stepper is engine._model
+    with engine._stepper(cuda, SampleConfig()) as stepper:
+        assert stepper is engine._steppers[False]
+    with engine._stepper(cuda, SampleConfig(context="slide")) as stepper:
+        assert stepper is engine._model
     with TorchEngine(model_of(window=3))._stepper(cuda, DecodeConfig()) as stepper:
         assert type(stepper) is not BufferedStepper
     monkeypatch.setattr("regard.engines.torch.unsupported_reason", lambda: "REGARD_NATIVE is 0")
@@ -358,3 +397,15 @@ def test_layers_share_masks_and_beams_are_reordered_at_once() -> None:
         _, state = stepper.step(tokens, stepper.step(tokens, stepper.start(source))[1])
         found.append(len(count(state.buffers.run).computed))
     assert found == [150, 155]
+
+
+@torch.no_grad()
+def test_layers_share_angles() -> None:
+    options, found = {"layers": 6, "width": 24, "heads": 3, "kernel": "sdpa"}, []
+    for positions in ("none", "rotary"):
+        model = model_of(language_model, **options, positions=positions)
+        stepper = BufferedStepper(model, has_beams=False)
+        _, state = stepper.steps(torch.tensor([[5, 6]]), stepper.start())
+        _, state = stepper.step(torch.tensor([7]), state)
+        found.append(len(count(state.buffers.run).computed))
+    assert found == [103, 103 + 2 + 14 * 6]  # two gathers, and a layer's two rotations

@@ -25,6 +25,8 @@ from regard.layers.forms import PositionsForm
 Items = Float[Tensor, "batch time dim"]
 Vectors = Float[Tensor, "... time dim"]
 """Queries or keys."""
+Start = int | Tensor | tuple[Tensor, Tensor]
+"""Position of the first of some vectors; or cosines and sines of their angles (Rotary.angles)."""
 
 
 class PositionSizes(NamedTuple):
@@ -69,7 +71,7 @@ class PositionalEncoding(nn.Module):
         """Return the items at positions start, start + 1, ... with their positions encoded."""
         return items
 
-    def rotate(self, vectors: Vectors, start: int | Tensor = 0) -> Vectors:
+    def rotate(self, vectors: Vectors, start: Start = 0) -> Vectors:
         """Return queries or keys at positions start, start + 1, ... with their positions encoded.
 
         Only scores that are invariant to rotations allow it (`Score.is_rotation_invariant`).

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.layers.forms import RotaryForm
-from regard.layers.positions.base import PositionalEncoding, PositionSizes, Vectors
+from regard.layers.positions.base import PositionalEncoding, PositionSizes, Start, Vectors
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,11 @@ class Rotary(PositionalEncoding):
         rates = self.base**-exponents
         return rates if self.scaling is None else self.scaling(rates)
 
-    def rotate(self, vectors: Vectors, start: int | Tensor = 0) -> Vectors:
+    def rotate(self, vectors: Vectors, start: Start = 0) -> Vectors:
         size = vectors.shape[-1]
         if size < self.dim:
             raise ValueError(f"vectors must have at least dim={self.dim} numbers, got {size}")
-        cos, sin = self._angles(vectors, start)
+        cos, sin = start if isinstance(start, tuple) else self.angles(vectors, start)
         rotated = vectors[..., : self.dim]
         if self.interleaved:
             first, second = rotated[..., 0::2], rotated[..., 1::2]
@@ -134,7 +134,7 @@ class Rotary(PositionalEncoding):
         order = ", interleaved=True" if self.interleaved else ""
         return f"{self.dim}, base={self.base}{scaling}{order}"
 
-    def _angles(self, vectors: Tensor, start: int | Tensor) -> tuple[Tensor, Tensor]:
+    def angles(self, vectors: Vectors, start: int | Tensor = 0) -> tuple[Tensor, Tensor]:
         """Return cosines and sines (time, pair) of the angles, computed in float64."""
         count, device = vectors.shape[-2], vectors.device
         no_table = torch.compiler.is_exporting()  # a table in the graph would limit the length

@@ -240,9 +240,6 @@ def _make_report(
     if trained.recipe.has_test():
         with report_slow(notify, "evaluating on the test data"):
             test = trained.evaluate()
-        upper_bound = trained.recipe.upper_bound()
-        if upper_bound is not None:
-            test |= {"upper_bound": upper_bound}
     return {
         "recipe": run.recipe,
         "seed": run.seed,

@@ -15,7 +15,7 @@ from regard.errors import UserError
 from regard.recipes.load import load
 from regard.recipes.metrics.text import bleu, exact_match
 from regard.recipes.translate import recipe as translate
-from tests.recipes.commands import command, failure, printed, printed_json, report
+from tests.recipes.commands import command, failure, printed, printed_json
 from tests.recipes.toy import SMALL, toy_arguments
 
 ROOT = Path(__file__).parents[2]
@@ -86,8 +86,7 @@ def test_dates_run_from_training_to_report(
 ) -> None:
     core = f"{SMALL['recurrent']} --model.core.attention {attention}"
     assert "exact match, %" in printed(capsys, f"{DATES} {core} --run {tmp_path / 'run'}")
-    test, run = report(tmp_path / "run"), load(tmp_path / "run")
-    assert 90 < test["upper_bound"] <= 100
+    run = load(tmp_path / "run")
     assert run.evaluate()["examples"] == 13
     exact = exact_match(["a", "b", "c"], [["a"], ["x", "y"], ["x", "c"]])
     assert exact == pytest.approx(200 / 3)

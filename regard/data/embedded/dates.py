@@ -12,7 +12,6 @@ index only: runs with different seeds are evaluated on the same examples.
 import struct
 import unicodedata
 from bisect import bisect
-from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from functools import cache, cached_property
 from hashlib import blake2b
@@ -33,42 +32,6 @@ class DateExample(NamedTuple):
     iso: str
     locale: str
     pattern: str
-
-
-class DateText(NamedTuple):
-    """A normalized text of the data set, with its ISO date and its probability."""
-
-    text: str
-    iso: str
-    probability: float
-
-
-def normalize(text: str) -> str:
-    """Normalize a text: NFKC form, lower case, single spaces, none at the ends."""
-    return " ".join(unicodedata.normalize("NFKC", text).lower().split())
-
-
-def compute_ceiling(texts: Iterable[DateText]) -> float:
-    """Compute the accuracy of a Bayes classifier that is given the text only.
-
-        accuracy = sum over texts of max over dates of P(text, date)
-
-    The probabilities are normalized first. Such a classifier knows the distribution and the
-    calendar: a weekday determines the language, and whether a date matches it.
-    """
-    by_text: dict[str, list[DateText]] = {}
-    for item in texts:
-        by_text.setdefault(item.text, []).append(item)
-    total = sum(item.probability for items in by_text.values() for item in items)
-    losses = []
-    for text, items in by_text.items():
-        mass: dict[str, float] = {}
-        for item in items:
-            mass[item.iso] = mass.get(item.iso, 0.0) + item.probability
-        order = sorted(mass, key=lambda iso: (-mass[iso], iso))
-        if len(order) > 1:
-            losses.append((-sum(mass[iso] for iso in order[1:]) / total, text))
-    return 1 - sum(-loss for loss, _ in sorted(losses))
 
 
 class DatesDataset:
@@ -112,29 +75,6 @@ class DatesDataset:
         config = self.config
         size = {"train": config.epoch_size, "val": config.val_size, "test": config.test_size}[split]
         return [self.example(split, epoch=epoch, index=index) for index in range(size)]
-
-    def texts_of_year(self, year: int) -> Iterator[DateText]:
-        """Yield every normalized text of a year, over all splits. The probabilities sum to 1."""
-        calendar = _calendar(year, year)
-        for locale, weights in self._locales:
-            for spelling in locale.spellings:
-                probability = spelling.weight / (weights[-1] * len(self._locales) * len(calendar))
-                for day in calendar:
-                    text = normalize(locale.choose(spelling, day).format(day))
-                    native = 0.0
-                    if locale.digits and self.config.native_digits:
-                        native = probability * self.config.native_digits
-                        yield DateText(text.translate(locale.digits), day.iso, native)
-                    yield DateText(text, day.iso, probability - native)
-
-    def compute_ceiling(self, years: Sequence[int] = (2023, 2024)) -> float:
-        """Compute the best accuracy without the language, by enumerating all texts of whole years.
-
-        The year is in every text, so years differ only in their weekdays and 29 February: by
-        default a common year and a leap year represent all. Case and spaces are ignored. Takes
-        seconds per year.
-        """
-        return sum(compute_ceiling(self.texts_of_year(year)) for year in years) / len(years)
 
     @cached_property
     def _locales(self) -> tuple[tuple[LocaleSpellings, tuple[int, ...]], ...]:

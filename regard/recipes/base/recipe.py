@@ -275,9 +275,6 @@ class Recipe(ABC, Generic[ConfigT]):
         """Return the model in eval mode, with its engine."""
         return ActiveModel(model, decodes=self.decodes, recipe=self.run.recipe)
 
-    def upper_bound(self) -> float | None:
-        """Return the best score that any model can reach on the test data, if it is known."""
-
     def describe(self) -> str:
         """Return a description of inputs and outputs, shown beside the number of parameters."""
         return ""

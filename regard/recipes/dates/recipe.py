@@ -50,10 +50,6 @@ class DatesRecipe(TextToTextRecipe[DatesRunConfig]):
 
         return generate, "dates"
 
-    def upper_bound(self) -> float:
-        # Without the language, some months are ambiguous.
-        return 100 * self._dates.compute_ceiling()
-
     def _generate(self, split: Any, origin: str, **options: int) -> Pairs:
         examples = [*self._dates.examples(split, **options)]
         texts, targets = [one.text for one in examples], [one.iso for one in examples]

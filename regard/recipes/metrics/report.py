@@ -8,7 +8,6 @@ from regard.system.terminal import table
 
 _NAMES = {
     "exact_match": "exact match, %",
-    "upper_bound": "upper bound on the score, %",
     "bleu": "BLEU",
     "chrf": "chrF",
     "ter": "TER (lower is better)",

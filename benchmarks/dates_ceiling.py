@@ -1,6 +1,6 @@
 """Best accuracy on the embedded dates: some are ambiguous without their language.
 
-    python benchmarks/dates_ceiling.py
+    python -m benchmarks.dates_ceiling
 
     accuracy = sum over texts of max over dates of P(text, date)
 
@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from regard.data.embedded.dates import DatesDataset, _calendar
+from regard.data.embedded.dates import DatesDataset, list_days
 
 YEARS = 2023, 2024
 
@@ -51,7 +51,7 @@ def compute_ceiling(texts: Iterable[DateText]) -> float:
 
 def texts_of_year(data: DatesDataset, year: int) -> Iterator[DateText]:
     """Yield every normalized text of a year, over all splits. The probabilities sum to 1."""
-    calendar = _calendar(year, year)
+    calendar = list_days(year, year)
     for locale, weights in data._locales:
         for spelling in locale.spellings:
             probability = spelling.weight / (weights[-1] * len(data._locales) * len(calendar))

@@ -96,12 +96,13 @@ def split_of(iso: str) -> str:
 @cache
 def _days_by_split(first_year: int, last_year: int) -> dict[str, list[Day]]:
     days: dict[str, list[Day]] = {"train": [], "val": [], "test": []}
-    for day in _calendar(first_year, last_year):
+    for day in list_days(first_year, last_year):
         days[split_of(day.iso)].append(day)
     return days
 
 
-def _calendar(first_year: int, last_year: int) -> list[Day]:
+def list_days(first_year: int, last_year: int) -> list[Day]:
+    """Return all days of some years."""
     first, last = date(first_year, 1, 1).toordinal(), date(last_year, 12, 31).toordinal()
     days = map(date.fromordinal, range(first, last + 1))
     return [Day(day.year, day.month, day.day, day.weekday()) for day in days]

@@ -10,11 +10,10 @@ text, so years differ only in their weekdays and 29 February: a common year and 
 represent all. Case and spaces are ignored.
 """
 
-import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from regard.data.embedded.dates import DatesDataset, list_days
+from regard.data.embedded.dates import DatesDataset, list_days, normalize
 
 YEARS = 2023, 2024
 
@@ -25,11 +24,6 @@ class DateText(NamedTuple):
     text: str
     iso: str
     probability: float
-
-
-def normalize(text: str) -> str:
-    """Normalize a text: NFKC form, lower case, single spaces, none at the ends."""
-    return " ".join(unicodedata.normalize("NFKC", text).lower().split())
 
 
 def compute_ceiling(texts: Iterable[DateText]) -> float:

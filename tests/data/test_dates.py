@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.dates_ceiling import DateText, compute_ceiling, normalize, texts_of_year
-from regard.data.embedded.dates import DatesDataset, split_of
+from benchmarks.dates_ceiling import DateText, compute_ceiling, texts_of_year
+from regard.data.embedded.dates import DatesDataset, normalize, split_of
 from regard.data.embedded.dates_config import LOCALES, DatesConfig
 from regard.errors import UserError
 

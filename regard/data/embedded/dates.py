@@ -34,6 +34,11 @@ class DateExample(NamedTuple):
     pattern: str
 
 
+def normalize(text: str) -> str:
+    """Normalize a text: NFKC form, lower case, single spaces, none at the ends."""
+    return " ".join(unicodedata.normalize("NFKC", text).lower().split())
+
+
 class DatesDataset:
     """Data set of human-written dates, indexed by number.
 

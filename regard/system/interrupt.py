@@ -60,7 +60,7 @@ def handle_signals() -> Iterator[Interruption]:
 
 def interrupted_by_signals() -> AbstractContextManager[None]:
     """Raise KeyboardInterrupt on a signal in this context, in the main thread."""
-    return _handler(_raise)
+    return _handler(signal.default_int_handler)
 
 
 @contextmanager
@@ -75,10 +75,6 @@ def _handler(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]
     finally:
         for number, old in previous.items():
             signal.signal(number, old)
-
-
-def _raise(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _write(message: bytes) -> None:

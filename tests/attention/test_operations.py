@@ -20,7 +20,9 @@ from regard.attention.masks.base import additive_mask
 from regard.attention.positions import Positions
 from regard.attention.scores import Additive, FeatureMap
 from regard.decode.beam import beam
+from regard.decode.config import SampleConfig
 from regard.decode.greedy import greedy
+from regard.decode.sample import sample
 from regard.layers.linear import _join
 from regard.models.cores.core import Core
 from regard.models.cores.recurrent import Recurrent
@@ -261,3 +263,32 @@ def test_step_of_a_search_dispatches_the_documented_operations(name: str) -> Non
             beam(stepper, source, beam=3, max_length=steps, **options)
 
     assert [str(operations(5) - operations(4))] == counts_of_docs(f"step of {name}, 1+1 layers")
+
+
+class Generator:
+    """Language model of a core."""
+
+    def __init__(self) -> None:
+        options = {"layers": 1, "width": WIDTH, "heads": 3, "positions": "learned"}
+        self.core = Transformer(**options, kernel="sdpa", encodes=False).eval()
+        self.table, self.slide = torch.randn(VOCAB, WIDTH), self.core.slide
+
+    def start(self, source: None = None, *, rows: int = 1) -> TransformerState:
+        return self.core.start(source, rows=rows)
+
+    def steps(self, tokens: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
+        hidden, state = self.core.steps(self.table[tokens], state)
+        return nn.functional.linear(hidden, self.table), state
+
+
+@torch.no_grad()
+def test_sampling_dispatches_the_documented_operations() -> None:
+    model, options = Generator(), {"window": None, "seed": 1, "banned": [0]}
+
+    def operations(prompt: int, length: int) -> int:
+        config = SampleConfig(length=length, temperature=1, top_k=3)
+        return len(count(lambda: list(sample(model, [4] * prompt, config, **options))).computed)
+
+    step = operations(5, 5) - operations(5, 4)
+    assert [str(step)] == counts_of_docs("step of sampling, 1 layer")
+    assert [str(operations(5, 1))] == counts_of_docs("sampling of one token after 5, 1 layer")

@@ -19,7 +19,7 @@ LONG = (
     "self-attentive-rnn",
     "transformer-against-rnn",
 )
-"""Claims whose sabotage trains for 8 seconds or more; by default it trains a tenth, with one seed."""
+"""Claims whose sabotage trains for 8 seconds or more: by default a tenth of that, with one seed."""
 every_claim = pytest.mark.parametrize("name", NAMES)
 
 

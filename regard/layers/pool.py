@@ -130,18 +130,31 @@ class FirstItem(nn.Module):
 class ClassToken(FirstItem):
     """A learned item before the others ([class], [CLS]), whose encoded state is the vector.
 
-    dim: size of the items that the core reads, to which `prepend` adds one.
+    dim: size of the items that the core reads, to which `prepend` adds `count`.
+    distillation: a second learned item after it, as in DeiT. (touvron2021a)
     """
 
-    def __init__(self, dim: int):
+    def __init__(self, dim: int, *, distillation: bool = False):
         super().__init__()
         self.token = nn.Parameter(torch.randn(dim) * 0.02)
+        self.distillation = nn.Parameter(torch.randn(dim) * 0.02) if distillation else None
+
+    @property
+    def count(self) -> int:
+        """Number of learned items."""
+        return 1 if self.distillation is None else 2
 
     def prepend(self, items: Padded) -> Padded:
-        """Return the items of each row after the learned one: (batch, 1 + time, dim)."""
+        """Return the items of each row after the learned ones: (batch, count + time, dim)."""
         run_pre_hooks(self, items)
-        token = self.token.to(items.items.dtype).expand(items.items.shape[0], 1, -1)
-        return items._replace(items=torch.cat((token, items.items), 1), lengths=items.lengths + 1)
+        own = (
+            self.token
+            if self.distillation is None
+            else torch.stack((self.token, self.distillation))
+        )
+        own = own.to(items.items.dtype).expand(items.items.shape[0], self.count, -1)
+        both = torch.cat((own, items.items), 1)
+        return items._replace(items=both, lengths=items.lengths + self.count)
 
 
 def _one_part(name: str, terms: Tensor) -> PooledTerms:

@@ -4,14 +4,17 @@
     pre:   x + dropout(f(norm(x)))         easier to train when deep; a final norm follows the stack
     none:  dropout(f(x))                   neither: a plain stack of layers
 
+With layer scale, f(x) is multiplied by a learned factor for each of its numbers.
 In training on a CPU, dropout, sum and LayerNorm are fused into one pass; the sum is not stored.
 
-Source: lectures, D.5 (post), C.11 (none); vaswani2017, section 3.1; pre: xiong2020.
+Source: lectures, D.5 (post), C.11 (none); vaswani2017, section 3.1; pre: xiong2020; layer
+        scale touvron2021.
 """
 
 from collections.abc import Callable
 from typing import Literal
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -25,6 +28,7 @@ class Residual(nn.Module):
     """Add & norm around a function.
 
     norm: returns the norm of items of a given size: nn.LayerNorm, RMSNorm, or another one.
+    layer_scale: initial factors of the function's output; None: no factors.
     """
 
     def __init__(
@@ -33,11 +37,15 @@ class Residual(nn.Module):
         *,
         norm: Callable[[int], nn.Module] = nn.LayerNorm,
         order: Literal["post", "pre", "none"] = "post",
+        layer_scale: float | None = None,
         dropout: float = 0.0,
     ):
         super().__init__()
         self.order = order
         self.norm = nn.Identity() if order == "none" else norm(dim)
+        self.scale = None
+        if layer_scale is not None:
+            self.scale = nn.Parameter(torch.full((dim,), layer_scale))
         self.dropout = Dropout(dropout)
 
     def forward(
@@ -45,12 +53,13 @@ class Residual(nn.Module):
     ) -> Float[Tensor, "*batch dim"]:
         norm, dropout = self.norm, self.dropout
         has_dropout = runs_original_forward(Dropout, dropout)
+        output = part(norm(items) if self.order == "pre" else items)
+        if self.scale is not None:
+            output = output * self.scale
         if self.order == "pre":
-            output = part(norm(items))
             if not has_dropout:
                 return items + dropout(output)
             return add_dropout(items, output, dropout.p, training=dropout.training)
-        output = part(items)
         if self.order == "none":
             return dropout(output)
         if not (
@@ -73,4 +82,6 @@ class Residual(nn.Module):
     def form(self) -> AddNormForm:
         if self.order == "none":
             raise NoFormError(self, "has order none, and only torch runs stacks without add & norm")
+        if self.scale is not None:
+            raise NoFormError(self, "has a layer scale, which only torch runs")
         return AddNormForm(self.order, form_of(self.norm, NormForm))

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 from torch import nn
 
 from regard.attention.scores import ScaledDot
-from regard.layers.pool import AttentionPooling, ClassToken, LastItem, MeanPooling
+from regard.layers.pool import AttentionPooling, ClassToken, FirstItem, LastItem, MeanPooling
 from regard.layers.positions.grid import GridPositions
 from regard.models.config import (
     ClassifierConfig,
@@ -157,7 +157,11 @@ def build_tagger(
     reader = build_token_reader(config, vocab)
     core = build_core(config.core, dropout=config.dropout, decodes=False)
     writer = TagWriter(
-        core.memory_dim, num_tags, dropout=config.dropout, label_smoothing=label_smoothing
+        core.memory_dim,
+        num_tags,
+        norm=config.head_norm,
+        dropout=config.dropout,
+        label_smoothing=label_smoothing,
     )
     return Model(reader=reader, core=core, writer=writer)
 
@@ -177,7 +181,9 @@ def build_classifier(
             kernel=config.core.kernel,
         )
     elif pool == "first":
-        pooling = ClassToken(core.width)
+        pooling = ClassToken(core.width, distillation=config.distillation_token)
+    elif pool == "cls":
+        pooling = FirstItem()
     elif pool == "mean":
         pooling = MeanPooling()
     else:

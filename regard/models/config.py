@@ -1,7 +1,7 @@
 """Configs of models as dataclasses, without torch: the help of the command line reads them."""
 
 from dataclasses import field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from regard.layers.positions.config import LearnedConfig, NoPositionsConfig
 from regard.models.cores.config import (
@@ -53,15 +53,23 @@ class ClassifierConfig:
 
     core: CoreConfig = field(default_factory=TransformerConfig)
     """transformer, recurrent or self-attentive; only the encoder is used."""
-    pool: Literal["attention", "last", "mean", "first"] = "attention"
+    pool: Literal["attention", "last", "mean", "first", "cls"] = "attention"
     """The vector of an input. attention: a learned query reads the encoder's states; last: the
     state of the last item (of two directions: the last forward and the first backward one, the
     final states); mean: the mean of all; first: the state of a learned item put before the others,
-    the class token of BERT and ViT. (devlin2019, dosovitskiy2021)"""
+    the class token of ViT (dosovitskiy2021); cls: the state of the first item as it is, such as
+    [CLS] of BERT, which the tokenizer puts there (devlin2019)."""
     pool_heads: Heads | None = None
     """Heads of the attention pooling; 4 if not given."""
     pool_query: ChoiceConfig = field(default_factory=ChoiceConfig)
     """Choice of the learned query of attention pooling: how it weights the encoder's states."""
+    distillation_token: bool = added(False)
+    """With first, another learned item after the class token, as in DeiT. (touvron2021a)"""
+    head_norm: bool = added(True)
+    """LayerNorm of the vector before the output layer."""
+    head: Literal["linear", "tanh", "relu"] = added("linear")
+    """Output layers. linear: one linear layer; tanh, relu: a linear layer of equal size and this
+    nonlinearity before it, as BERT's pooler (devlin2019) and DistilBERT have (sanh2019)."""
     dropout: FractionBelowOne = 0.1
     """Dropout probability in training: embeddings, inside the core, before the output layer."""
     regression_loss: Literal["squared", "absolute"] = "squared"
@@ -75,11 +83,17 @@ class ClassifierConfig:
             raise ValueError(f"pool_query.{changed} must not be given with pool={self.pool}")
         if self.pool != "attention" and self.pool_heads is not None:
             raise ValueError(f"pool_heads must not be given with pool={self.pool}")
-        if self.pool == "first" and directions_of(self.core) == 1:
+        if self.pool != "first" and self.distillation_token:
+            raise ValueError(f"distillation_token must be false with pool={self.pool}")
+        if self.pool in ("first", "cls") and directions_of(self.core) == 1:
             raise ValueError(
-                "pool must not be first with core.directions=1: a forward encoder has read no "
-                "other item at its first one"
+                f"pool must not be {self.pool} with core.directions=1: a forward encoder has read "
+                f"no other item at its first one"
             )
+
+    def writer_options(self) -> dict[str, Any]:
+        """Return the options of a VectorWriter."""
+        return {"dropout": self.dropout, "head": self.head, "norm": self.head_norm}
 
 
 @settings
@@ -122,6 +136,9 @@ class EncoderConfig:
 @settings
 class TaggerConfig(EncoderConfig, EmbeddingConfig):
     """Config of a tagger of tokens: an encoder alone."""
+
+    head_norm: bool = added(True)
+    """LayerNorm of the encoder's states before the output layer."""
 
 
 TokenModelConfig = ModelConfig | TextClassifierConfig | LanguageModelConfig | TaggerConfig

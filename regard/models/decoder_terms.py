@@ -107,8 +107,9 @@ class _DecoderItems:
                 self.terms.append(("embedding", items))
 
             def record_output(given: Tensor) -> Tensor:
-                outputs.append(part(given))
-                return outputs[-1]
+                output = part(given)
+                outputs.append(output if residual.scale is None else output * residual.scale)
+                return output
 
             return items, record_output
 

@@ -77,9 +77,10 @@ def outline(model: nn.Module) -> Outline:
     if reader is not None:
         source, items = reader.shapes()
         before, blocks = items[:-1], core_blocks(core, "encoder")
-        if isinstance(getattr(writer, "pool", None), ClassToken):
-            count = before[-1]
-            before = (*before[:-1], count + 1 if isinstance(count, int) else f"1 + {count}")
+        pool = getattr(writer, "pool", None)
+        if isinstance(pool, ClassToken):
+            count, own = before[-1], pool.count
+            before = (*before[:-1], count + own if isinstance(count, int) else f"{own} + {count}")
             token = Operation("class token", "a learned item before the others", (0,))
             blocks = (Block("", 1, (token,)), *blocks)
         encoded = (*before, core.memory_dim)

@@ -142,6 +142,8 @@ def _add_sublayer(parts: list[Operation], residual: nn.Module, inner: Iterable[O
         parts.append(Operation(type(residual.norm).__name__, "", (start,)))
     base = len(parts)
     parts += (part._replace(inputs=tuple(base + i for i in part.inputs)) for part in inner)
+    if getattr(residual, "scale", None) is not None:
+        parts.append(Operation("layer scale", "", (len(parts),)))
     if order != "none":
         parts.append(Operation("+", "", (start, len(parts))))
     if order == "post":

@@ -66,7 +66,7 @@ OTHERS = {
     "head_key_dim": 5, "score_hidden": 3, "norm_eps": 1e-3, "kernel": "reference", "key_heads": 1,
         "soft_cap": 2.0,
     "inducing_points": 2, "window": 2, "attention_bias": "qkv",
-    "final_norm": False,
+    "final_norm": False, "layer_scale": 0.1,
     "beta": 2.0, "hard": "gumbel", "top_k": 2, "alpha": 2.0,
 }  # fmt: skip
 DENSE = "feedforward", "dense"
@@ -105,6 +105,8 @@ def test_each_value_of_each_setting_gives_the_outputs_of_torch_or_is_refused(
     if make is language_model and (field, value) == ("shared_positions", False):
         return
     reason = check(make(dataclasses.replace(SMALL, **NEEDS.get(field, {}) | {field: value})))
+    if field == "layer_scale":
+        assert "add_attention has a layer scale, which only torch runs" in str(reason)
     if (field, value) == DENSE:
         assert "feedforward is a DenseLayer, which only torch runs" in str(reason)
     if make is encoder_decoder and field not in OTHERS:

@@ -35,7 +35,7 @@ def texts(config: ClassifierConfig) -> nn.Module:
     return model.double().eval()
 
 
-POOLS = ("attention", "last", "mean", "first")
+POOLS = ("attention", "last", "mean", "first", "cls")
 
 
 def pooled_by(core: str, pool: str) -> nn.Module:
@@ -45,8 +45,8 @@ def pooled_by(core: str, pool: str) -> nn.Module:
 @pytest.mark.parametrize("pool", POOLS)
 @pytest.mark.parametrize("core", CORES)
 def test_rows_do_not_depend_on_their_batch_with_any_pool(core, pool):
-    if core == "self-attentive-rnn" and pool == "first":
-        with pytest.raises(ValueError, match=r"pool must not be first with core\.directions=1"):
+    if core == "self-attentive-rnn" and pool in ("first", "cls"):
+        with pytest.raises(ValueError, match=rf"pool must not be {pool} with core\.directions=1"):
             pooled_by(core, pool)
         return
     model, rows = pooled_by(core, pool), [[4, 5, 6, 7, 8], [9], [4, 10]]
@@ -60,7 +60,7 @@ def test_rows_do_not_depend_on_their_batch_with_any_pool(core, pool):
     # nothing but its own.
     is_forward = "rnn.weight_hh_l0" if core == "recurrent" else "forward_cells.1."
     assert all(is_forward in name for name in unused)
-    assert bool(unused) == (pool == "first" and core != "transformer")
+    assert bool(unused) == (pool in ("first", "cls") and core != "transformer")
     reader = [name for name, module in model.named_modules() if isinstance(module, Read)]
     assert any(name.startswith("writer.pool") for name in reader) == (pool == "attention")
 
@@ -74,7 +74,8 @@ def test_predictions_are_those_of_the_formula(pool):
         if pool == "first":
             items = torch.stack([model.writer.pool.token, *items])
         states = model.core.encode(Padded(items[None], torch.tensor([len(items)]))).items[0]
-        expected = {"first": states[0], "mean": sum(states) / len(states), "last": states[-1]}[pool]
+        pooled = {"mean": sum(states) / len(states), "last": states[-1]}
+        expected = pooled.get(pool, states[0])
         if core == "recurrent" and pool == "last":  # forward and backward, 7 numbers each
             expected = torch.cat([states[-1][:7], states[0][7:]])
         norm, output = model.writer.norm, model.writer.output
@@ -112,6 +113,20 @@ def test_patch_must_divide_the_image_size():
     assert reader(torch.rand(2, 1, 8, 12)).items.shape == (2, 6, 7)
     with pytest.raises(ValueError, match=r"patch must divide .* 8 x 12, got 5"):
         ImageReader((1, 8, 12), 7, patch=5)
+
+
+def test_pixels_are_normalized_by_channel_and_positions_left_to_the_core():
+    torch.manual_seed(1)
+    plain = ImageReader((3, 8, 12), 7, patch=4, positions=False)
+    torch.manual_seed(1)
+    reader = ImageReader((3, 8, 12), 7, patch=4, mean=(0.1, 0.2, 0.3), std=(2.0,))
+    assert [name for name, _ in plain.named_parameters()] == ["stem.weight", "stem.bias"]
+    image = torch.rand(2, 3, 8, 12)
+    normal = (image - torch.tensor([0.1, 0.2, 0.3])[:, None, None]) / 2
+    items = plain(normal + 0.5).items + (reader.rows + reader.columns).flatten(0, 1)
+    close(reader(image).items, items)
+    with pytest.raises(ValueError, match="mean and std must be one number or 3, got 1 and 2"):
+        ImageReader((3, 8, 12), 7, patch=4, std=(1.0, 2.0))
 
 
 def test_patch_items_depend_on_their_own_pixels_only():

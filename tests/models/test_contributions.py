@@ -8,7 +8,14 @@ from regard.attention.choices import Hard, Soft, Sparse, TopK
 from regard.attention.masks import Padded, Unpadded
 from regard.data.batches import pad
 from regard.layers.norms import RMSNorm
-from regard.layers.pool import AttentionPooling, ClassToken, LastItem, MeanPooling, PooledTerms
+from regard.layers.pool import (
+    AttentionPooling,
+    ClassToken,
+    FirstItem,
+    LastItem,
+    MeanPooling,
+    PooledTerms,
+)
 from regard.models.build import build_classifier, build_core, build_token_reader
 from regard.models.config import TextClassifierConfig
 from regard.models.cores.config import RecurrentConfig, TransformerConfig
@@ -22,6 +29,7 @@ from tests.helpers import close
 TEXTS = [[4, 5, 6, 7, 8], [9], [4, 10]]
 WRITERS = {
     "classes": lambda dim, pool: ClassWriter(dim, 3, pool=pool),
+    "without norm": lambda dim, pool: ClassWriter(dim, 3, pool=pool, norm=False),
     "labels": lambda dim, pool: LabelWriter(dim, 2, pool=pool),
     "numbers": lambda dim, pool: NumberWriter(
         dim, means=(3.0, -1.0), deviations=(2.0, 0.5), pool=pool
@@ -38,6 +46,7 @@ POOLS = {
     "last": lambda _dim: LastItem(),
     "last of two directions": lambda _dim: LastItem(directions=2),
     "class token": ClassToken,
+    "first": lambda _dim: FirstItem(),
 }
 
 
@@ -155,5 +164,6 @@ def test_other_modules_are_refused():
         explain(Doubled(4, 2, pool=MeanPooling()))
     other = ClassWriter(4, 2, pool=MeanPooling())
     other.norm = RMSNorm(4)
-    with pytest.raises(NoTermsError, match="not a LayerNorm and a Linear"):
-        explain(other)
+    for writer in (other, ClassWriter(4, 2, pool=MeanPooling(), head="tanh")):
+        with pytest.raises(NoTermsError, match="not a LayerNorm and a Linear"):
+            explain(writer)

@@ -45,7 +45,14 @@ def inputs() -> tuple[Padded, Padded]:
 @pytest.mark.parametrize("reads_source", [True, False])
 @pytest.mark.parametrize("embedding", [DIM, 5])
 def test_parts_sum_to_the_logits(order: str, norm: str, reads_source: bool, embedding: int) -> None:
-    model = make(reads_source=reads_source, embedding=embedding, norm_order=order, norm=norm)
+    scale = 0.5 if norm == "rms" else None
+    model = make(
+        reads_source=reads_source,
+        embedding=embedding,
+        norm_order=order,
+        norm=norm,
+        layer_scale=scale,
+    )
     source, target = inputs()
     source = source if reads_source else None
     found = explain_decoder(model, source, target)

@@ -13,11 +13,29 @@ from regard.attention.masks import Padded
 from regard.decode.config import SampleConfig
 from regard.engines.compiled.engine import _Generation
 from regard.engines.registry import prepare
-from regard.layers.positions.config import LearnedConfig, RelativeConfig, RotaryConfig
-from regard.models.build import build, build_language_model
-from regard.models.config import LanguageModelConfig, ModelConfig
+from regard.layers.positions.config import (
+    LearnedConfig,
+    RelativeConfig,
+    RotaryConfig,
+)
+from regard.models.build import (
+    build,
+    build_classifier,
+    build_language_model,
+    build_tagger,
+    build_token_reader,
+)
+from regard.models.config import (
+    ClassifierConfig,
+    LanguageModelConfig,
+    ModelConfig,
+    TaggerConfig,
+    TextClassifierConfig,
+)
 from regard.models.cores.config import TransformerConfig
 from regard.models.model import Model
+from regard.models.readers.images import ImageReader
+from regard.models.writers.classes import ClassWriter
 
 WIDTH, HIDDEN, VOCAB, TIME = 24, 40, 17, 11
 SIZES = {"layers": 2, "width": WIDTH, "heads": 4, "feedforward": HIDDEN}
@@ -316,3 +334,179 @@ def test_t5(version: str) -> None:
 
     load(ours, theirs, names, change)
     check_encoder_decoder(ours, theirs)
+
+
+BERT = {f"attention.{name}": f"attention.self.{name}" for name in ("query", "key", "value")}
+BERT |= {
+    "attention.output": "attention.output.dense",
+    "add_attention.norm": "attention.output.LayerNorm",
+    "feedforward.expand": "intermediate.dense",
+    "feedforward.contract": "output.dense",
+    "add_feedforward.norm": "output.LayerNorm",
+}
+DISTIL = {f"attention.{name}": f"attention.{name[0]}_lin" for name in ("query", "key", "value")}
+DISTIL |= {
+    "attention.output": "attention.out_lin",
+    "add_attention.norm": "sa_layer_norm",
+    "feedforward.expand": "ffn.lin1",
+    "feedforward.contract": "ffn.lin2",
+    "add_feedforward.norm": "output_layer_norm",
+}
+HEADS: dict[str, tuple[Any, dict[str, str]]] = {
+    "Bert": ("tanh", {"writer.dense": "bert.pooler.dense", "writer.output": "classifier"}),
+    "Roberta": (
+        "tanh",
+        {"writer.dense": "classifier.dense", "writer.output": "classifier.out_proj"},
+    ),
+    "DistilBert": ("relu", {"writer.dense": "pre_classifier", "writer.output": "classifier"}),
+}
+
+
+@pytest.mark.parametrize("task", ["Sequence", "Token"])
+@pytest.mark.parametrize("family", HEADS)
+def test_encoders_of_text(family: str, task: str) -> None:
+    sizes: dict[str, Any] = {
+        "hidden_size": WIDTH,
+        "intermediate_size": HIDDEN,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "layer_norm_eps": 1e-2,
+    }
+    eps, model = 1e-2, family.lower()
+    if family == "DistilBert":
+        sizes = {"dim": WIDTH, "hidden_dim": HIDDEN, "n_layers": 2, "n_heads": 4}
+        eps, model = 1e-12, "distilbert"
+    config = getattr(transformers, f"{family}Config")(
+        **sizes,
+        vocab_size=VOCAB,
+        max_position_embeddings=20,
+        pad_token_id=1,
+        num_labels=3,
+        attn_implementation="eager",
+    )
+    theirs = randomize(getattr(transformers, f"{family}For{task}Classification")(config))
+    skipped = 2 if family == "Roberta" else 0  # rows of positions before the first
+    core = TransformerConfig(
+        **SIZES,
+        activation="gelu",
+        norm_order="post",
+        norm_eps=eps,
+        embedding_norm=True,
+        positions=LearnedConfig(max_length=20 - skipped),
+    )
+    names = {
+        "reader.table": f"{model}.embeddings.word_embeddings",
+        "core.positions": f"{model}.embeddings.position_embeddings",
+        "core.encoder_embedding_norm": f"{model}.embeddings.LayerNorm",
+    }
+    if task == "Token":
+        options = TaggerConfig(core=core, embedding_scale="one", head_norm=False)
+        ours, names["writer.output"] = build_tagger(options, vocab=VOCAB, num_tags=3), "classifier"
+    else:
+        head, own = HEADS[family]
+        options = TextClassifierConfig(
+            core=core, embedding_scale="one", pool="cls", head=head, head_norm=False
+        )
+        reader = build_token_reader(options, VOCAB)
+        writer = options.writer_options()
+        ours = build_classifier(
+            options, reader, lambda n, pool: ClassWriter(n, 3, pool=pool, **writer)
+        )
+        names |= own
+    is_distil = family == "DistilBert"
+    layers = "transformer.layer" if is_distil else "encoder.layer"
+    names |= blocks("core.encoder", f"{model}.{layers}", DISTIL if is_distil else BERT)
+
+    def change(name: str, weight: Tensor) -> Tensor:
+        if "position_embeddings" not in name:
+            return weight
+        types = theirs.state_dict().get(f"{model}.embeddings.token_type_embeddings.weight")
+        return weight[skipped:] if types is None else weight[skipped:] + types[0]
+
+    load(ours, theirs, names, change)
+    ours.eval()
+    lengths = torch.tensor([TIME, 4, 7])
+    tokens = torch.randint(2, VOCAB, (3, TIME))
+    mask = torch.arange(TIME) < lengths[:, None]
+    tokens[~mask] = 1
+    expected = theirs(tokens, attention_mask=mask.long()).logits.softmax(-1)
+    actual = ours(Padded(tokens, lengths))
+    if task == "Token":
+        expected, actual = expected[mask], actual[mask]
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+VIT = {f"attention.{name}": f"attention.{name[0]}_proj" for name in ("query", "key", "value")}
+VIT |= {
+    "attention.output": "attention.o_proj",
+    "feedforward.expand": "mlp.fc1",
+    "feedforward.contract": "mlp.fc2",
+    "add_attention.norm": "layernorm_before",
+    "add_feedforward.norm": "layernorm_after",
+}
+
+
+@pytest.mark.parametrize("family", ["ViT", "DeiT", "Dinov2"])
+def test_encoders_of_images(family: str) -> None:
+    is_dino = family == "Dinov2"
+    options = {"mlp_ratio": 2} if is_dino else {"intermediate_size": 2 * WIDTH}
+    config = getattr(transformers, f"{family}Config")(
+        **options,
+        hidden_size=WIDTH,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        layer_norm_eps=1e-2,
+        image_size=12,
+        patch_size=4,
+        num_labels=3,
+        attn_implementation="eager",
+    )
+    theirs = randomize(getattr(transformers, f"{family}ForImageClassification")(config))
+    model = family.lower()
+    core = TransformerConfig(
+        **SIZES | {"feedforward": 2 * WIDTH},
+        activation="gelu",
+        norm_eps=1e-2,
+        positions=LearnedConfig(max_length=11 if family == "DeiT" else 10),
+        layer_scale=1.0 if family == "Dinov2" else None,
+    )
+    settings = ClassifierConfig(
+        core=core, pool="first", head_norm=False, distillation_token=family == "DeiT"
+    )
+    mean, std = (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)
+    reader = ImageReader((3, 12, 12), WIDTH, patch=4, positions=False, mean=mean, std=std)
+    options = settings.writer_options()
+    ours = build_classifier(
+        settings, reader, lambda dim, pool: ClassWriter(dim, 3, pool=pool, **options)
+    )
+    names = {
+        "reader.stem": f"{model}.embeddings.patch_embeddings.projection",
+        "core.positions.weight": f"{model}.embeddings.position_embeddings",
+        "writer.pool.token": f"{model}.embeddings.cls_token",
+        "writer.pool.distillation": f"{model}.embeddings.distillation_token",
+        "core.encoder_norm": f"{model}.layernorm",
+        "writer.output": "classifier",
+    }
+    if family == "Dinov2":
+        block = VIT | {
+            "add_attention.norm": "norm1",
+            "add_feedforward.norm": "norm2",
+            "add_attention.scale": "layer_scale1.lambda1",
+            "add_feedforward.scale": "layer_scale2.lambda1",
+        }
+        # Its head reads the class token and the mean of the patches; here the class token alone.
+        theirs.classifier.weight[:, WIDTH:] = 0
+        names |= blocks("core.encoder", f"{model}.encoder.layer", block)
+    else:
+        names |= blocks("core.encoder", f"{model}.layers", VIT)
+
+    def change(name: str, weight: Tensor) -> Tensor:
+        if name == "classifier.weight":
+            return weight[:, :WIDTH]
+        return weight.squeeze(0).squeeze(0) if "embeddings." in name else weight
+
+    load(ours, theirs, names, change)
+    pixels = torch.rand(2, 3, 12, 12)
+    normal = (pixels - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]
+    expected = theirs(normal).logits.softmax(-1)
+    torch.testing.assert_close(ours.eval()(pixels), expected, rtol=1e-5, atol=1e-5)

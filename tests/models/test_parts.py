@@ -32,6 +32,7 @@ def compute(parts, block, x, source):
     names = [name for name in ("attention", "cross", "feedforward") if getattr(block, name, None)]
     left = {name: getattr(block, name) for name in names}
     norms = [getattr(block, f"add_{name}").norm for name in names]
+    scales = [getattr(block, f"add_{name}").scale for name in names]
     points = [x]
     for part in parts:
         first, *others = (points[i] for i in part.inputs)
@@ -39,6 +40,8 @@ def compute(parts, block, x, source):
             result = first + others[0]
         elif part.name in ("LayerNorm", "RMSNorm"):
             result = norms.pop(0)(first)
+        elif part.name == "layer scale":
+            result = first * scales.pop(0)
         elif part.name == "feed-forward":
             result = left.pop("feedforward")(first)
         elif part.reads == "h^Enc":
@@ -55,7 +58,9 @@ def compute(parts, block, x, source):
 @pytest.mark.parametrize("order", ["pre", "post"])
 @torch.no_grad()
 def test_parts_of_blocks_compute_what_the_blocks_do(order, norm, in_order):
-    core = Transformer(**SMALL, layers=2, norm_order=order, norm=norm, in_order=in_order).eval()
+    scale = 0.5 if norm == "rms" else None
+    options = {"norm_order": order, "norm": norm, "layer_scale": scale, "in_order": in_order}
+    core = Transformer(**SMALL, layers=2, **options).eval()
     x, h = torch.randn(2, 5, 12), torch.randn(2, 4, 12)
     for stack, modules in (("encoder", core.encoder), ("decoder", core.decoder)):
         (block,) = (block for block in core_blocks(core, stack) if block.name)
@@ -86,6 +91,10 @@ def test_places_of_norms_positions_and_cross_attention():
     assert names_of(plain, "decoder") == expected
     assert core_blocks(plain, "encoder") == ()
     own = Transformer(**SMALL, norm_order="post", final_norm=True, embedding_norm=True)
+    scaled = Transformer(**SMALL, layer_scale=0.1)
+    assert names_of(scaled, "encoder")[1:5] == [
+        *("LayerNorm", "multi-head self-attention", "layer scale", "+")
+    ]
     for stack in ("encoder", "decoder"):
         assert names_of(own, stack)[:2] == ["+ P", "LayerNorm"]
         assert names_of(own, stack)[-1] == "final LayerNorm"

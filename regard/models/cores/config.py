@@ -131,6 +131,9 @@ class TransformerConfig(ChoiceConfig):
     embedding_norm: bool = added(False)
     """A norm of the embeddings with their positions, before the first block of each stack.
     (devlin2019)"""
+    layer_scale: Annotated[float, Range(1e-9, 1e3)] | None = added(None)
+    """Initial value of a learned factor of each number that attention and feed-forward add; no
+    factors if not given. (touvron2021)"""
     norm_eps: Annotated[float, Range(1e-12, 1)] = 1e-5
     """Number added to the variance, or the mean square, in norms."""
     bias: bool = True

@@ -289,7 +289,12 @@ class _Blocks:
             norm = partial(RMSNorm, eps=config.norm_eps)
         self.norm = own["norm"] or norm
         self.residual = partial(
-            Residual, config.width, norm=self.norm, order=config.norm_order, dropout=dropout
+            Residual,
+            config.width,
+            norm=self.norm,
+            order=config.norm_order,
+            layer_scale=config.layer_scale,
+            dropout=dropout,
         )
         self.sizes = PositionSizes(config.width, config.heads, config.query_size)
         self.positions: PositionalEncoding = own["positions"] or self.create_positions()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.attention.axes import widen
 from regard.models.writers.vector import VectorWriter
@@ -24,22 +24,13 @@ from regard.ops.token_loss import TokenLoss
 class ClassWriter(VectorWriter):
     """Classification head for vectors (batch, dim).
 
-    class_weights: weight of each class in the loss; all 1 if empty.
+    class_weights: weight of each class in the loss; all 1 if empty. options: of VectorWriter.
     """
 
     def __init__(
-        self,
-        dim: int,
-        num_classes: int,
-        *,
-        pool: nn.Module | None = None,
-        dropout: float = 0.0,
-        label_smoothing: float = 0.0,
-        class_weights: Sequence[float] = (),
+        self, dim: int, num_classes: int, *, class_weights: Sequence[float] = (), **options: Any
     ):
-        super().__init__(
-            dim, num_classes, pool=pool, dropout=dropout, label_smoothing=label_smoothing
-        )
+        super().__init__(dim, num_classes, **options)
         if len(class_weights) not in (0, num_classes):
             raise ValueError(
                 f"class_weights must have {num_classes} numbers, or none, got {len(class_weights)}"

@@ -10,9 +10,10 @@ Source: lectures, E.1 (sequence to vector).
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.attention.axes import widen
 from regard.models.writers.vector import VectorWriter
@@ -25,7 +26,7 @@ class NumberWriter(VectorWriter):
     """Regression head for vectors (batch, dim), giving numbers (batch, numbers).
 
     means, deviations: of the training targets, one for each number.
-    error: squared or absolute.
+    error: squared or absolute. options: of VectorWriter.
     Raises: ValueError if means is empty or differs from deviations in length, or a deviation is not
             positive.
     """
@@ -37,8 +38,7 @@ class NumberWriter(VectorWriter):
         means: Sequence[float] = (0.0,),
         deviations: Sequence[float] = (1.0,),
         error: str = "squared",
-        pool: nn.Module | None = None,
-        dropout: float = 0.0,
+        **options: Any,
     ):
         if not means or len(means) != len(deviations):
             raise ValueError(
@@ -49,7 +49,7 @@ class NumberWriter(VectorWriter):
             raise ValueError(f"deviations must be positive, got {tuple(deviations)}")
         if error not in ("squared", "absolute"):
             raise ValueError(f"error must be squared or absolute, got {error!r}")
-        super().__init__(dim, len(means), pool=pool, dropout=dropout)
+        super().__init__(dim, len(means), **options)
         self.error, self.means, self.deviations = error, tuple(means), tuple(deviations)
 
     def answer(self, hidden: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch numbers"]:

@@ -29,16 +29,22 @@ NONE = -1
 
 
 class TagWriter(Writer):
-    """Token classification head for items (batch, time, dim)."""
+    """Token classification head for items (batch, time, dim); norm: False without LayerNorm."""
 
     part = "encoder"
 
     def __init__(
-        self, dim: int, num_tags: int, *, dropout: float = 0.0, label_smoothing: float = 0.0
+        self,
+        dim: int,
+        num_tags: int,
+        *,
+        norm: bool = True,
+        dropout: float = 0.0,
+        label_smoothing: float = 0.0,
     ):
         super().__init__()
         self.dim = dim
-        self.norm = nn.LayerNorm(dim)
+        self.norm: nn.Module = nn.LayerNorm(dim) if norm else nn.Identity()
         self.dropout = Dropout(dropout)
         self.output = Linear(dim, num_tags)
         self.label_smoothing = label_smoothing

@@ -2,12 +2,13 @@
 
     h  = pool(core.encode(items))                       one vector per row (regard.layers.pool)
     h' = dropout(LayerNorm(h))      scores = W h' + b
+    h' = dropout(f(V LayerNorm(h) + c))                 with f = tanh or relu: a hidden layer
 
 Subclasses define the prediction and the loss.
 
-For one input the scores are a sum over the encoded items x_i (`explain`). The pool is a sum of
-terms t_i; at the mean m and the deviation s = sqrt(variance + eps) of the vector h of this input,
-LayerNorm is linear:
+Without a hidden layer, the scores of one input are a sum over the encoded items x_i (`explain`).
+The pool is a sum of terms t_i; at the mean m and the deviation s = sqrt(variance + eps) of the
+vector h of this input, LayerNorm is linear:
 
     d . scores = sum_i g . t_i + g . t_0 + d . (W beta + b)
     g = (u - mean(u)) / s        u = gamma * (W^T d)
@@ -20,7 +21,7 @@ Source: lectures, E.1 (sequence to vector); sums of terms through a LayerNorm at
         deviation: elhage2021.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -56,6 +57,8 @@ class VectorWriter(Writer):
 
     pool: module from the encoded items (Padded) to one vector per row; by default a learned query
           that attends to them. A ClassToken is put before the items that the core encodes.
+    norm:  False leaves out LayerNorm.
+    head:  linear, or tanh or relu, the nonlinearity of a hidden layer of equal size.
     label_smoothing: of heads that predict labels, in training.
     """
 
@@ -67,13 +70,16 @@ class VectorWriter(Writer):
         size: int,
         *,
         pool: nn.Module | None = None,
+        norm: bool = True,
+        head: Literal["linear", "tanh", "relu"] = "linear",
         dropout: float = 0.0,
         label_smoothing: float = 0.0,
     ):
         super().__init__()
         self.dim, self.label_smoothing = dim, label_smoothing
         self.pool = AttentionPooling(dim, num_heads=1) if pool is None else pool
-        self.norm = nn.LayerNorm(dim)
+        self.norm: nn.Module = nn.LayerNorm(dim) if norm else nn.Identity()
+        self.head, self.dense = head, None if head == "linear" else Linear(dim, dim)
         self.dropout = Dropout(dropout)
         self.output = Linear(dim, size)
 
@@ -98,7 +104,11 @@ class VectorWriter(Writer):
         return [self.pool]
 
     def scores(self, vector: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch size"]:
-        return self.output(self.dropout(self.norm(vector)))
+        vector = self.norm(vector)
+        if self.dense is not None:
+            vector = self.dense(vector)
+            vector = vector.tanh() if self.head == "tanh" else vector.relu()
+        return self.output(self.dropout(vector))
 
     def label_axes(self) -> dict[str, int]:
         return {"output.weight": 0, "output.bias": 0}
@@ -132,21 +142,25 @@ class VectorWriter(Writer):
         decompose = getattr(self.pool, "decompose", None)
         if decompose is None:
             raise NoTermsError(f"the pool {type(self.pool).__name__} has no method `decompose`")
-        if type(self.norm) is not nn.LayerNorm or not isinstance(self.output, nn.Linear):
+        is_linear = self.dense is None and isinstance(self.output, nn.Linear)
+        if not is_linear or type(self.norm) not in (nn.LayerNorm, nn.Identity):
             raise NoTermsError("the output layer is not a LayerNorm and a Linear")
         if self.output.out_features != weights.shape[-1]:
             count = self.output.out_features
             raise NoTermsError(f"the writer has {count} scores for {weights.shape[-1]} answers")
-        pooled, vector = decompose(encoded), self.pool(encoded)
-        variance, _ = torch.var_mean(vector, -1, unbiased=False)
+        pooled, vector, norm = decompose(encoded), self.pool(encoded), self.norm
         direction = weights @ self.output.weight
-        slope = direction if self.norm.weight is None else direction * self.norm.weight
-        deviation = (variance + self.norm.eps).sqrt()[:, None, None]
-        slope = (slope - slope.mean(-1, keepdim=True)) / deviation
+        slope = direction.expand(len(vector), *direction.shape)
+        if isinstance(norm, nn.LayerNorm):
+            variance, _ = torch.var_mean(vector, -1, unbiased=False)
+            slope = slope if norm.weight is None else slope * norm.weight
+            deviation = (variance + norm.eps).sqrt()[:, None, None]
+            slope = (slope - slope.mean(-1, keepdim=True)) / deviation
         terms = torch.einsum("bcd,bptd->bcpt", slope, pooled.terms)
         bias = slope @ pooled.bias
-        if self.norm.bias is not None:
-            bias = bias + direction @ self.norm.bias
+        shift = norm.bias if isinstance(norm, nn.LayerNorm) else None
+        if shift is not None:
+            bias = bias + direction @ shift
         if self.output.bias is not None:
             bias = bias + weights @ self.output.bias
         return Contributions(pooled.parts, terms, bias)

@@ -71,7 +71,13 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
     def model(self) -> Model:
         config, smoothing = self.config.model, self.config.train.label_smoothing
         reader = ImageReader(
-            self._splits.shape, config.core.width, patch=self.config.patch, dropout=config.dropout
+            self._splits.shape,
+            config.core.width,
+            patch=self.config.patch,
+            positions=self.config.patch_positions,
+            mean=self.config.image_mean,
+            std=self.config.image_std,
+            dropout=config.dropout,
         )
         build = partial(self.target.build_writer, config=config, label_smoothing=smoothing)
         return build_classifier(config, reader, lambda dim, pool: build(dim, pool=pool))

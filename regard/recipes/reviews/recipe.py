@@ -122,7 +122,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig], FileRecipe[ReviewsRunConfig]
             if kinds == "none":
                 return target.build_writer(dim, config, **options)
             assert isinstance(target, ClassTarget)  # ratios are by class
-            options |= {"dropout": config.dropout, "class_weights": target.class_weights}
+            options |= config.writer_options() | {"class_weights": target.class_weights}
             return NaiveBayesWriter(dim, len(target.names), kinds=KINDS[kinds], **options)
 
         reader = TokenReader if kinds == "none" else RatioTextReader

@@ -97,7 +97,7 @@ class ClassTarget(NamedTarget):
         return keep, np.asarray(numbers, np.int64)
 
     def build_writer(self, dim: int, config: ClassifierConfig, **options: Any) -> VectorWriter:
-        options |= {"dropout": config.dropout, "class_weights": self.class_weights}
+        options |= config.writer_options() | {"class_weights": self.class_weights}
         return ClassWriter(dim, len(self.names), **options)
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Any]:
@@ -152,7 +152,7 @@ class LabelsTarget(NamedTarget):
         return keep, np.stack(rows)
 
     def build_writer(self, dim: int, config: ClassifierConfig, **options: Any) -> VectorWriter:
-        return LabelWriter(dim, len(self.names), dropout=config.dropout, **options)
+        return LabelWriter(dim, len(self.names), **config.writer_options(), **options)
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Any]:
         return label_scores(outputs, targets, self.names)

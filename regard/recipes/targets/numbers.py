@@ -87,7 +87,7 @@ class NumberTarget(Target):
             deviations=self.scales.deviations,
             error=config.regression_loss,
             pool=options["pool"],
-            dropout=config.dropout,
+            **config.writer_options(),
         )
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Any]:

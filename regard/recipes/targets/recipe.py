@@ -98,8 +98,10 @@ class TargetRecipe(Recipe[ConfigT]):
         best = self.target.answer(example.outputs[i]).ranked[0]
         sample = self.input_sample(inference, example)
         axes = sample.axes | {"queries": Axis(labels=(best.text,), kind="answer")}
-        if isinstance(inference.model.writer.pool, ClassToken):
-            axes["source"] = axes["source"].prepend("[class]")
+        pool = inference.model.writer.pool
+        own = pool.count if isinstance(pool, ClassToken) else 0
+        for label in ("[class]", "[distillation]")[:own][::-1]:
+            axes["source"] = axes["source"].prepend(label)
         score = "" if isinstance(self.target, NumberTarget) else f" ({format_score(best.score)})"
         return replace(sample, title=f"{sample.title} -> {best.text}{score}", axes=axes)
 

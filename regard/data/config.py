@@ -253,8 +253,9 @@ class TracksConfig:
 class TokenizerConfig:
     """Settings of a tokenizer."""
 
-    kind: Literal["bpe", "word", "char"] = "bpe"
-    """Kind of tokens. bpe: learned subwords; word: split at white space; char: characters."""
+    kind: Literal["bpe", "word", "char", "pretrained"] = "bpe"
+    """Kind of tokens. bpe: learned subwords; word: split at white space; char: characters;
+    pretrained: those of an imported run, given as --init."""
     vocab_size: Annotated[int, Range(5, 1_000_000)] = 8000
     """Maximum size of a vocabulary, including the 4 special tokens."""
     lowercase: bool = False

@@ -16,6 +16,7 @@ recipes take them from `Tokenizer.specials`.
 Source:  sennrich2016, section 3.2 (BPE), through the `tokenizers` library.
 """
 
+import importlib
 import json
 import os
 import re
@@ -25,7 +26,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import msgspec
 import tokenizers
@@ -41,7 +42,7 @@ SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 
 # In the vocabulary their names end in a space, which no piece does: the text "</s>" must not become
 # EOS.
-_INNER_SPECIALS = tuple(name + " " for name in SPECIALS)
+INNER_SPECIALS = tuple(name + " " for name in SPECIALS)
 _ENTITY = r" ?&(?:[a-z]+|#[0-9]+);"
 # Learning merges takes time quadratic in the length of a chunk: a line that is one "word" must not
 # be one chunk.
@@ -53,6 +54,9 @@ _BPE_CHUNK = (
 _WORD_ENDS = re.compile(r"(?<=\S) (?=\S)|(\s)")
 SHOWN_SPACE = "\u2581"
 _PARALLEL = "TOKENIZERS_PARALLELISM"
+_UNCHANGED = normalizers.Sequence([])
+_HIDDEN_BYTES = [*range(33), *range(127, 161), 173]
+"""Bytes that byte-level BPE writes as the characters from 256 on."""
 
 
 class Specials(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -79,13 +83,11 @@ class Ends:
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
 
-    def around(self, ids: Iterable[int]) -> list[int]:
-        return [*self.before, *ids, *self.after]
+    def __len__(self) -> int:
+        return len(self.before) + len(self.after)
 
 
 NO_ENDS, SOURCE_ENDS, TARGET_ENDS = Ends(), Ends(after=(EOS,)), Ends((BOS,), (EOS,))
-"""Ids around a text that is classified, tagged or continued, around a source, and around a target,
-of tokenizers that are trained here."""
 
 
 class Tokenizer(ABC):
@@ -93,37 +95,26 @@ class Tokenizer(ABC):
 
     config: TokenizerConfig
     specials: Specials
-    keeps_space: bool
+    labels: Sequence[str]
+    """Label of each token in pictures."""
+    keeps_space = True
     banned: tuple[int, ...] = ()
     """Ids that a language model never generates."""
-    text_ends: Ends
-    source_ends: Ends
-    target_ends: Ends
+    text_ends = NO_ENDS
+    source_ends = SOURCE_ENDS
+    target_ends = TARGET_ENDS
     """Ids around a text that is classified, tagged or continued, a source, and a target."""
 
-    @abstractmethod
     def __len__(self) -> int:
-        """Return the size of the vocabulary of a model."""
-
-    @abstractmethod
-    def encode(self, text: str) -> list[int]:
-        """Convert a text to token ids, without those around it."""
-
-    @abstractmethod
-    def decode(self, ids: Iterable[int]) -> str:
-        """Convert token ids to a text, without special tokens."""
-
-    @abstractmethod
-    def normalize(self, text: str) -> str:
-        """Return a reference in the form of outputs."""
+        return len(self.labels)
 
     @abstractmethod
     def parts(self, text: str) -> list[tuple[int, str]]:
         """Return each token id of a text, with its part of the normalized text."""
 
     @abstractmethod
-    def label(self, number: int) -> str:
-        """Return the label of a token in pictures."""
+    def decode(self, ids: Iterable[int]) -> str:
+        """Convert token ids to a text, without special tokens."""
 
     @abstractmethod
     def save(self, path: str | Path) -> None:
@@ -133,9 +124,17 @@ class Tokenizer(ABC):
     def noun(self) -> str:
         return {"word": "words", "char": "characters"}.get(self.config.kind, "subwords")
 
+    def encode(self, text: str) -> list[int]:
+        """Convert a text to token ids, without those around it; unk for unknown parts."""
+        return [number for number, _ in self.parts(text)]
+
     def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
         # The batch method of the library starts threads, after which a forked process warns.
         return [self.encode(text) for text in texts]
+
+    def normalize(self, text: str) -> str:
+        """Return a reference in the form of outputs."""
+        return text
 
     def tokens(self, content: str | Iterable[int], ends: Ends = NO_ENDS) -> list[str]:
         r"""Return a label for each token: its space is shown as "\u2581", an unknown part of a text
@@ -143,15 +142,14 @@ class Tokenizer(ABC):
 
         ends: ids around the content, which have labels, too.
         """
-        if isinstance(content, str):
-            labels = []
-            for number, part in self.parts(content):
-                is_unknown = number == self.specials.unk
-                labels.append(f"<unk:{part}>" if is_unknown else self.label(number))
-        else:
-            labels = [self.label(number) for number in content]
-        before, after = map(self.label, ends.before), map(self.label, ends.after)
-        return [*before, *labels, *after]
+        parts = self.parts(content) if isinstance(content, str) else [(i, "") for i in content]
+        before, after = ([(i, "") for i in side] for side in (ends.before, ends.after))
+        labels = []
+        for number, part in (*before, *parts, *after):
+            self.check(number)
+            is_unknown = part and number == self.specials.unk
+            labels.append(f"<unk:{part}>" if is_unknown else self.labels[number])
+        return labels
 
     def segment(self, text: str) -> list[str]:
         """Return the part of the normalized text for each token, known or not."""
@@ -196,7 +194,6 @@ class TrainedTokenizer(Tokenizer):
 
     specials = Specials(pad=PAD, unk=UNK, bos=BOS, eos=EOS, start=BOS)
     banned = (PAD, UNK, BOS, EOS)
-    text_ends, source_ends, target_ends = NO_ENDS, SOURCE_ENDS, TARGET_ENDS
 
     def __init__(
         self,
@@ -209,15 +206,15 @@ class TrainedTokenizer(Tokenizer):
         """Create a tokenizer from its `pieces`, from id 4 on, and, for BPE, its `merges`."""
         self.config, self.keeps_space = config, keeps_space
         self.merges = tuple(merges)
-        self._pieces = (*_INNER_SPECIALS, *pieces)
-        self._labels = (*SPECIALS, *[piece.replace(" ", SHOWN_SPACE) for piece in pieces])
-        self._numbers = {piece: number for number, piece in enumerate(self._pieces)}
-        self._normalizer = _normalizer(config, keeps_space)
+        self.pieces = (*INNER_SPECIALS, *pieces)
+        self.labels = (*SPECIALS, *[piece.replace(" ", SHOWN_SPACE) for piece in pieces])
+        self._numbers = {piece: number for number, piece in enumerate(self.pieces)}
+        self.normalizer = _normalizer(config, keeps_space)
         self._bpe = None
         if config.kind == "bpe":
-            unknown, pairs = _INNER_SPECIALS[UNK], list(self.merges)
+            unknown, pairs = INNER_SPECIALS[UNK], list(self.merges)
             model = models.BPE(vocab=self._numbers, merges=pairs, unk_token=unknown, fuse_unk=False)
-            self._bpe = _bpe(model)
+            self._bpe = split_chunks(model)
 
     @classmethod
     def train(
@@ -234,6 +231,8 @@ class TrainedTokenizer(Tokenizer):
         BPE starts with the characters, and merges the most frequent pair of pieces until the
         vocabulary is full or no pair occurs twice.
         """
+        if config.kind == "pretrained":
+            raise UserError("tokenizer.kind pretrained needs an imported run, given as --init")
         if config.kind == "bpe" and iter(texts) is texts:
             raise TypeError("`texts` must be iterable more than once for BPE, got an iterator")
         normalizer, counts = _normalizer(config, keeps_space), Counter[str]()
@@ -252,20 +251,15 @@ class TrainedTokenizer(Tokenizer):
         pieces, merges = _learn_merges(normal, pieces, config)
         return cls(config, pieces=pieces, merges=merges, keeps_space=keeps_space)
 
-    def __len__(self) -> int:
-        return len(self._pieces)
-
     def encode(self, text: str) -> list[int]:
-        """Convert a text to token ids, without BOS and EOS; UNK for unknown parts."""
-        normal = _normalize(text, self._normalizer)
+        normal = _normalize(text, self.normalizer)
         if self._bpe:
             return self._bpe.encode(normal, add_special_tokens=False).ids
         chunks = _simple_chunks(normal, self.config, self.keeps_space)
         return [self._numbers.get(chunk, UNK) for chunk in chunks]
 
     def normalize(self, text: str) -> str:
-        """Return a text in the form in which `decode` returns it, with its unknown parts."""
-        normal = _normalize(text, self._normalizer)
+        normal = _normalize(text, self.normalizer)
         return normal.removeprefix(" ") if self.config.kind == "bpe" else normal
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -274,7 +268,7 @@ class TrainedTokenizer(Tokenizer):
         for number in ids:
             self.check(number)
             if number not in (PAD, BOS, EOS):
-                shown.append(SPECIALS[UNK] if number == UNK else self._pieces[number])
+                shown.append(SPECIALS[UNK] if number == UNK else self.pieces[number])
         if self.config.kind == "word" and self.keeps_space:
             text = ""
             for part in shown:
@@ -287,18 +281,14 @@ class TrainedTokenizer(Tokenizer):
         is_prepended = self.config.kind == "bpe" and not self.keeps_space
         return text.removeprefix(" ") if is_prepended else text
 
-    def label(self, number: int) -> str:
-        self.check(number)
-        return self._labels[number]
-
     def save(self, path: str | Path) -> None:
-        pieces = self._pieces[len(SPECIALS) :]
+        pieces = self.pieces[len(SPECIALS) :]
         file = TrainedFile(1, self.config, pieces, self.merges, self.keeps_space)
         content = json.dumps(msgspec.to_builtins(file), ensure_ascii=False, indent=0)
         Path(path).write_text(content + "\n", encoding="utf-8")
 
     def parts(self, text: str) -> list[tuple[int, str]]:
-        normal = _normalize(text, self._normalizer)
+        normal = _normalize(text, self.normalizer)
         if not self._bpe:
             chunks = _simple_chunks(normal, self.config, self.keeps_space)
             return [(self._numbers.get(chunk, UNK), chunk) for chunk in chunks]
@@ -307,9 +297,73 @@ class TrainedTokenizer(Tokenizer):
         return list(zip(encoding.ids, parts, strict=True))
 
 
+class PretrainedFile(msgspec.Struct, tag_field="format", tag="regard-pretrained-tokenizer"):
+    """File of a pretrained tokenizer, which is kept whole."""
+
+    version: Literal[1]
+    model: dict[str, Any] | bytes
+    """JSON of the `tokenizers` library, or a model of `sentencepiece`."""
+    size: int
+    """Size of the vocabulary of the model, which may be larger than that of the tokenizer."""
+    specials: Specials = Specials()
+    ends: Ends = NO_ENDS
+    vocabulary: tuple[str, ...] = ()
+    """Pieces by id, if they have other ids than in the model of `sentencepiece` (Marian)."""
+    splits_specials: bool = False
+    """Names of special tokens in a text are text."""
+
+
+class PretrainedTokenizer(Tokenizer):
+    """Tokenizer of a pretrained model, with the ids and texts of the library that it is from."""
+
+    config = TokenizerConfig(kind="pretrained", normalize="none")
+
+    def __init__(self, file: PretrainedFile) -> None:
+        self.file, self.specials = file, file.specials
+        self.text_ends = self.source_ends = file.ends
+        start = () if file.specials.start is None else (file.specials.start,)
+        self.target_ends = Ends((*start, *file.ends.before), file.ends.after)
+        self._model, is_bytes = _open(file.model), False
+        if isinstance(file.model, bytes):
+            pieces = file.vocabulary or map(self._model.id_to_piece, range(len(self._model)))
+            self.numbers = {piece: number for number, piece in enumerate(pieces)}
+            added = {*msgspec.structs.astuple(file.specials)}
+        else:
+            self._model.encode_special_tokens = file.splits_specials
+            self.numbers = self._model.get_vocab()
+            added = self._model.get_added_tokens_decoder()
+            is_bytes = "ByteLevel" in repr(self._model.decoder)
+        self._pieces = {i: piece for piece, i in self.numbers.items() if i not in added}
+        names = {i: piece for piece, i in self.numbers.items()}
+        if is_bytes:
+            names |= {i: _bytes_label(piece) for i, piece in self._pieces.items()}
+        self.labels = [names.get(i, f"<extra {i}>") for i in range(file.size)]
+
+    def parts(self, text: str) -> list[tuple[int, str]]:
+        _normalize(text, _UNCHANGED)
+        if isinstance(self.file.model, bytes):
+            pieces = self._model.encode(text, out_type="immutable_proto").pieces
+            unknown: Any = self.specials.unk
+            return [(self.numbers.get(part.piece, unknown), part.surface) for part in pieces]
+        encoding = self._model.encode(text, add_special_tokens=False)
+        parts = [text[first:last] for first, last in encoding.offsets]
+        return list(zip(encoding.ids, parts, strict=True))
+
+    def decode(self, ids: Iterable[int]) -> str:
+        if not isinstance(self.file.model, bytes):
+            return self._model.decode([*ids])
+        pieces = [self._pieces[number] for number in ids if number in self._pieces]
+        return self._model.decode_pieces(pieces).replace(SHOWN_SPACE, " ").strip()
+
+    def save(self, path: str | Path) -> None:
+        Path(path).write_bytes(msgspec.json.encode(self.file) + b"\n")
+
+
 def load_tokenizer(path: str | Path) -> Tokenizer:
     """Read a file that a tokenizer saved. Raises UserError if it is missing or damaged."""
-    file = read_json(Path(path), TrainedFile)
+    file = read_json(Path(path), TrainedFile | PretrainedFile)
+    if isinstance(file, PretrainedFile):
+        return PretrainedTokenizer(file)
     pieces, merges, keeps_space = file.pieces, file.merges, file.keeps_space
     return TrainedTokenizer(file.config, pieces=pieces, merges=merges, keeps_space=keeps_space)
 
@@ -354,7 +408,8 @@ def _simple_chunks(normal: str, config: TokenizerConfig, keeps_space: bool) -> S
     return normal.split(" ") if normal else []
 
 
-def _bpe(model: models.BPE) -> tokenizers.Tokenizer:
+def split_chunks(model: Any) -> tokenizers.Tokenizer:
+    """Return a tokenizer of BPE, whose chunks are split as here."""
     engine = tokenizers.Tokenizer(model)
     engine.pre_tokenizer = pre_tokenizers.Split(Regex(_BPE_CHUNK), behavior="isolated")
     return engine
@@ -364,7 +419,7 @@ def _learn_merges(
     normal: Iterable[str], alphabet: Sequence[str], config: TokenizerConfig
 ) -> tuple[list[str], list[tuple[str, str]]]:
     """Return the pieces of BPE (characters, then merged ones) from normalized texts, and merges."""
-    engine = _bpe(models.BPE())
+    engine = split_chunks(models.BPE())
     trainer = trainers.BpeTrainer(
         vocab_size=config.vocab_size - len(SPECIALS),
         min_frequency=2,
@@ -384,6 +439,30 @@ def _learn_merges(
     model = json.loads(engine.to_str())["model"]
     vocabulary = sorted(model["vocab"], key=model["vocab"].__getitem__)
     return vocabulary, [(left, right) for left, right in model["merges"]]
+
+
+def _bytes_label(piece: str) -> str:
+    """Return the label of a piece of bytes, which may be a part of a character."""
+    content = bytes(ord(c) if ord(c) < 256 else _HIDDEN_BYTES[ord(c) - 256] for c in piece)
+    try:
+        return content.decode().replace(" ", SHOWN_SPACE)
+    except UnicodeDecodeError:
+        return f"<{content.hex(' ').upper()}>"
+
+
+def _open(model: dict[str, Any] | bytes) -> Any:
+    """Return the tokenizer of a library from its model."""
+    if not isinstance(model, bytes):
+        engine = tokenizers.Tokenizer.from_str(json.dumps(model))
+        engine.no_truncation()
+        engine.no_padding()
+        return engine
+    try:
+        library = importlib.import_module("sentencepiece")
+    except ImportError as error:
+        problem = "a tokenizer of sentencepiece needs it: pip install 'regard[sentencepiece]'"
+        raise UserError(problem) from error
+    return library.SentencePieceProcessor(model_proto=model)
 
 
 def _normalize(text: str, normalizer: normalizers.Normalizer, origin: str = "text") -> str:

@@ -108,7 +108,7 @@ class DecoderRecipe(Recipe[ConfigT]):
             title=title,
             tokens=self.tokenizer.tokens,
             text=self.tokenizer.decode,
-            begin=self.tokenizer.label(self.search_ids()[0]),
+            begin=self.tokenizer.labels[self.search_ids()[0]],
             **options,
         )
 

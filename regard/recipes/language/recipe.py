@@ -136,7 +136,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         ids = self.encode_text(given).tolist()
         if not ids:
             raise UserError(f"input {number} is empty: there is nothing to continue")
-        return [Prompt(given, self._start.around(ids), number)]
+        return [Prompt(given, [*self._start.before, *ids], number)]
 
     def forward(
         self, inference: ActiveModel, rows: Sequence[Prompt], trace: Trace | None = None
@@ -151,10 +151,11 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         generated = engine.generate(
             prompts, sampling, seeds=seeds, trace=trace, window=window, banned=banned
         )
-        outputs = []
+        outputs, eos = [], self.tokenizer.specials.eos
         # The pass for the scores belongs to no sample.
         with nullcontext() if trace is None else trace.segment([]):
-            for ids, tokens in zip(prompts, generated, strict=True):
+            for ids, found in zip(prompts, generated, strict=True):
+                tokens = found[: found.index(eos) + 1] if eos in found else found
                 text = self.tokenizer.decode([*ids, *tokens])[len(self.tokenizer.decode(ids)) :]
                 outputs.append(Ranked(text, self._mean_log_p(inference.model, ids, tokens)))
         return outputs

@@ -142,7 +142,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig], FileRecipe[ReviewsRunConfig]
         return "text"
 
     def shorten(self, value: str) -> str:
-        most = self.config.data.max_length - len(self.tokenizer.text_ends.around(()))
+        most = self.config.data.max_length - len(self.tokenizer.text_ends)
         return self.tokenizer.shorten(value, most)
 
     def preprocess(self, given: str, number: int) -> list[tuple[str, list[int], Any]]:
@@ -173,7 +173,9 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig], FileRecipe[ReviewsRunConfig]
     def encode_texts(self, texts: Sequence[str]) -> Ragged:
         ends, filler = self.tokenizer.text_ends, self.tokenizer.specials.filler
         encoded = self.tokenizer.encode_batch(texts)
-        return Ragged.from_sequences(ends.around(ids or [filler]) for ids in encoded)
+        return Ragged.from_sequences(
+            [*ends.before, *(ids or [filler]), *ends.after] for ids in encoded
+        )
 
     def _segment(self, text: str) -> list[str]:
         return self.tokenizer.segment(text) or [""]

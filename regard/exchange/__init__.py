@@ -1,0 +1,1 @@
+"""Exchange of models and tokenizers with other libraries."""

@@ -1,0 +1,199 @@
+"""Tokenizers in folders of Transformers: theirs are kept whole, ours are written in their form.
+
+    tokenizer.json               any tokenizer of the `tokenizers` library
+    source.spm, target.spm       Marian: pieces of `sentencepiece`, with their ids in vocab.json
+    spiece.model                 T5: pieces and ids of `sentencepiece`
+    vocab.json, merges.txt       byte-level BPE of GPT-2 and RoBERTa
+    vocab.txt                    WordPiece of BERT
+
+tokenizer_config.json and special_tokens_map.json name the special tokens of texts,
+generation_config.json and config.json the ids that start, end and pad outputs.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
+
+from regard.data.tokenizer import (
+    INNER_SPECIALS,
+    SPECIALS,
+    UNK,
+    Ends,
+    PretrainedFile,
+    PretrainedTokenizer,
+    Specials,
+    Tokenizer,
+    TrainedTokenizer,
+    split_chunks,
+)
+from regard.errors import UserError
+from regard.system.files import read_bytes, read_json
+
+_FILES = ("tokenizer.json", "source.spm", "spiece.model", "vocab.json", "vocab.txt")
+_BERT, _ROBERTA = ("[SEP]", "[CLS]", "[PAD]", "[MASK]"), ("</s>", "<s>", "<pad>", "<mask>")
+_SPACE = r"\s\x1c-\x1f"
+
+
+def read_tokenizers(folder: Path, config: Mapping[str, Any]) -> dict[str, PretrainedTokenizer]:
+    """Return the tokenizers of a model, by their file names among the artifacts of a run.
+
+    config: content of its config.json.
+    Raises: UserError if there is none, it is damaged, or it has ids beyond the model's embeddings.
+    """
+    settings, generation = dict[str, Any](), dict(config)
+    for name in ("special_tokens_map.json", "tokenizer_config.json", "generation_config.json"):
+        if (folder / name).exists():
+            (generation if name[0] == "g" else settings).update(read_json(folder / name, dict))
+    path = next((folder / name for name in _FILES if (folder / name).exists()), None)
+    if path is None:
+        raise UserError(f"{folder}: has no tokenizer (one of {', '.join(_FILES)})")
+    if path.suffix != ".spm":
+        return {"tokenizer.json": _read(path, settings, generation)}
+    target = folder / "target_vocab.json"
+    target = target if target.exists() else folder / "vocab.json"
+    sizes = generation | {"vocab_size": config.get("decoder_vocab_size") or config["vocab_size"]}
+    return {
+        "source_tokenizer.json": _read(path, settings, generation, folder / "vocab.json"),
+        "target_tokenizer.json": _read(folder / "target.spm", settings, sizes, target),
+    }
+
+
+def _read(
+    path: Path,
+    settings: Mapping[str, Any],
+    generation: Mapping[str, Any],
+    vocabulary: Path | None = None,
+) -> PretrainedTokenizer:
+    names, pieces = dict[str, str](), ()
+    for key, value in settings.items():
+        name = value["content"] if isinstance(value, dict) and "content" in value else value
+        if key.endswith("_token") and isinstance(name, str):
+            names[key.removesuffix("_token")] = name
+    if vocabulary is not None:
+        numbers = read_json(vocabulary, dict[str, int])
+        pieces = tuple(sorted(numbers, key=numbers.__getitem__))
+    try:
+        if path.suffix in (".spm", ".model"):
+            model: Any = read_bytes(path)
+            names.setdefault("unk", "<unk>")
+        else:
+            engine = _open(path, settings, generation["model_type"])
+            added = {token.content for token in engine.get_added_tokens_decoder().values()}
+            engine.add_special_tokens([name for name in names.values() if name not in added])
+            names.setdefault("unk", getattr(engine.model, "unk_token", None) or "<unk>")
+            model = json.loads(engine.to_str())
+        file = PretrainedFile(1, model, generation["vocab_size"], vocabulary=pieces)
+        file.splits_specials = settings.get("split_special_tokens", False)
+        numbers = PretrainedTokenizer(file).numbers
+        file.specials = _specials(names, numbers, generation)
+        file.ends = _ends(file)
+        tokenizer = PretrainedTokenizer(file)
+    except (UserError, OSError):
+        raise
+    except Exception as error:  # the libraries raise no other class
+        raise UserError(f"{path}: damaged: {error}") from error
+    if max(numbers.values()) >= file.size:
+        most = f"{path}: has ids up to {max(numbers.values())}, beyond the embeddings"
+        raise UserError(f"{most} of the model (vocab_size {file.size})")
+    return tokenizer
+
+
+def _open(path: Path, settings: Mapping[str, Any], model_type: str) -> tokenizers.Tokenizer:
+    if path.name == "tokenizer.json":
+        return tokenizers.Tokenizer.from_file(str(path))
+    if path.name == "vocab.txt":
+        engine = tokenizers.Tokenizer(models.WordPiece.from_file(str(path), unk_token="[UNK]"))
+        engine.normalizer = normalizers.BertNormalizer(
+            handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+            strip_accents=settings.get("strip_accents"),
+            lowercase=settings.get("do_lower_case", True),
+        )
+        engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        engine.decoder, names = decoders.WordPiece(), _BERT
+    elif model_type in ("gpt2", "roberta"):
+        model = models.BPE.from_file(str(path), str(path.with_name("merges.txt")))
+        engine, space = tokenizers.Tokenizer(model), settings.get("add_prefix_space", False)
+        engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
+        engine.decoder, names = decoders.ByteLevel(), _ROBERTA if model_type == "roberta" else ()
+    else:
+        raise UserError(
+            f"{path.parent}: has no tokenizer.json, which a model of type {model_type} needs"
+        )
+    if names:
+        engine.add_special_tokens([*names, "[UNK]" if names is _BERT else "<unk>"])
+        numbers = engine.get_vocab()
+        sep, cls = ((name, numbers[name]) for name in names[:2])
+        engine.post_processor = processors.BertProcessing(sep, cls)
+    else:
+        engine.add_special_tokens(["<|endoftext|>"])
+    return engine
+
+
+def _specials(
+    names: Mapping[str, str], numbers: Mapping[str, int], generation: Mapping[str, Any]
+) -> Specials:
+    ids = {name: numbers.get(names.get(name, "")) for name in ("pad", "unk", "bos", "eos")}
+    for name in ("pad", "bos", "eos", "decoder_start"):
+        given = generation.get(f"{name}_token_id")
+        if isinstance(given, list):  # an output ends at the first of them
+            given = ids[name] if ids[name] in given else given[0]
+        ids[name] = ids.get(name) if given is None else given
+    start = ids.pop("decoder_start")
+    if generation.get("is_encoder_decoder") and None in (start, ids["eos"], ids["pad"]):
+        needed = "decoder_start_token_id, eos_token_id and pad_token_id"
+        raise UserError(f"config.json: an encoder-decoder needs {needed}")
+    return Specials(**ids, start=ids["bos"] if start is None else start)
+
+
+def _ends(file: PretrainedFile) -> Ends:
+    """Return the ids around a text."""
+    if isinstance(file.model, bytes):
+        return Ends(after=() if file.specials.eos is None else (file.specials.eos,))
+    encoding = tokenizers.Tokenizer.from_str(json.dumps(file.model)).encode("a")
+    ids, mask = tuple(encoding.ids), encoding.special_tokens_mask
+    return Ends(ids[: mask.index(0)], ids[len(mask) - mask[::-1].index(0) :])
+
+
+def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return a tokenizer as content of tokenizer.json. One that is trained here puts nothing around
+    a text; texts need split_special_tokens, and unk is no special token, as decoding shows it."""
+    if isinstance(tokenizer, PretrainedTokenizer):
+        if isinstance(tokenizer.file.model, bytes):
+            raise UserError("a tokenizer of sentencepiece has no tokenizer.json")
+        return tokenizer.file.model
+    assert isinstance(tokenizer, TrainedTokenizer)
+    kind, keeps_space = tokenizer.config.kind, tokenizer.keeps_space
+    learned = tokenizer.pieces[len(SPECIALS) :]
+    names = SPECIALS if {*SPECIALS}.isdisjoint(learned) else INNER_SPECIALS  # "</s>" may be a word
+    vocabulary = {piece: number for number, piece in enumerate((*names, *learned))}
+    if kind == "bpe":
+        pairs = list(tokenizer.merges)
+        model = models.BPE(vocab=vocabulary, merges=pairs, unk_token=names[UNK], fuse_unk=False)
+        engine = split_chunks(model)
+    else:
+        engine = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=names[UNK]))
+    joined: list[Any] = [decoders.Replace(INNER_SPECIALS[UNK], SPECIALS[UNK]), decoders.Fuse()]
+    if kind == "bpe" and not keeps_space:
+        joined.append(decoders.Strip(" ", 1, 0))
+    elif kind == "char":
+        engine.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    elif kind == "word":
+        joined.insert(1, decoders.WordPiece(prefix="  ", cleanup=False))  # joins by a space
+        splits = [pre_tokenizers.Split(" ", "removed")]
+        if keeps_space:
+            between = Regex(f"(?<=[^{_SPACE}]) (?=[^{_SPACE}])")
+            splits = [
+                pre_tokenizers.Split(between, "removed"),
+                pre_tokenizers.Split(Regex(f"[{_SPACE}]"), "isolated"),
+            ]
+            # No space is added before white space, nor between it and a word.
+            joined.insert(2, decoders.Replace(Regex(f"^ (?=[{_SPACE}]$)"), ""))
+            joined.append(decoders.Replace(Regex(f"(?<=[{_SPACE}]) (?=[^{_SPACE}])"), ""))
+        engine.pre_tokenizer = pre_tokenizers.Sequence(splits)
+    engine.decoder, engine.normalizer = decoders.Sequence(joined), tokenizer.normalizer
+    engine.add_special_tokens([name for name in names if name != names[UNK]])
+    return json.loads(engine.to_str())

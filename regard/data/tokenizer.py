@@ -30,7 +30,7 @@ from typing import Any, Literal, Self
 
 import msgspec
 import tokenizers
-from tokenizers import Regex, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
 from regard.data.config import PairTokenizerConfig, TokenizerConfig
 from regard.errors import UserError
@@ -42,7 +42,7 @@ SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 
 # In the vocabulary their names end in a space, which no piece does: the text "</s>" must not become
 # EOS.
-INNER_SPECIALS = tuple(name + " " for name in SPECIALS)
+_INNER_SPECIALS = tuple(name + " " for name in SPECIALS)
 _ENTITY = r" ?&(?:[a-z]+|#[0-9]+);"
 # Learning merges takes time quadratic in the length of a chunk: a line that is one "word" must not
 # be one chunk.
@@ -51,10 +51,13 @@ _BPE_CHUNK = (
     rf"{_ENTITY}| ?[\p{{L}}\p{{M}}]{_RUN}| ?\p{{N}}| ?[^\p{{L}}\p{{M}}\p{{N}}\s]{_RUN}"
     rf"|\s{_RUN}(?!\S)|\s"  # a space before a word is part of it
 )
+_SPACE = r"\s\x1c-\x1f"  # white space of Python
 _WORD_ENDS = re.compile(r"(?<=\S) (?=\S)|(\s)")
 SHOWN_SPACE = "\u2581"
 _PARALLEL = "TOKENIZERS_PARALLELISM"
 _UNCHANGED = normalizers.Sequence([])
+_LANGUAGE = re.compile(">>.*?<<", re.DOTALL)
+"""Code of the language of an output, before an input of Marian: one piece."""
 _HIDDEN_BYTES = [*range(33), *range(127, 161), 173]
 """Bytes that byte-level BPE writes as the characters from 256 on."""
 
@@ -206,15 +209,12 @@ class TrainedTokenizer(Tokenizer):
         """Create a tokenizer from its `pieces`, from id 4 on, and, for BPE, its `merges`."""
         self.config, self.keeps_space = config, keeps_space
         self.merges = tuple(merges)
-        self.pieces = (*INNER_SPECIALS, *pieces)
+        names = _INNER_SPECIALS if config.kind == "word" else SPECIALS
+        self.pieces = (*names, *pieces)
         self.labels = (*SPECIALS, *[piece.replace(" ", SHOWN_SPACE) for piece in pieces])
         self._numbers = {piece: number for number, piece in enumerate(self.pieces)}
         self.normalizer = _normalizer(config, keeps_space)
-        self._bpe = None
-        if config.kind == "bpe":
-            unknown, pairs = INNER_SPECIALS[UNK], list(self.merges)
-            model = models.BPE(vocab=self._numbers, merges=pairs, unk_token=unknown, fuse_unk=False)
-            self._bpe = split_chunks(model)
+        self.engine = _engine(config, self._numbers, self.merges, keeps_space)
 
     @classmethod
     def train(
@@ -253,8 +253,8 @@ class TrainedTokenizer(Tokenizer):
 
     def encode(self, text: str) -> list[int]:
         normal = _normalize(text, self.normalizer)
-        if self._bpe:
-            return self._bpe.encode(normal, add_special_tokens=False).ids
+        if self.config.kind == "bpe":
+            return self.engine.encode(normal).ids
         chunks = _simple_chunks(normal, self.config, self.keeps_space)
         return [self._numbers.get(chunk, UNK) for chunk in chunks]
 
@@ -268,18 +268,8 @@ class TrainedTokenizer(Tokenizer):
         for number in ids:
             self.check(number)
             if number not in (PAD, BOS, EOS):
-                shown.append(SPECIALS[UNK] if number == UNK else self.pieces[number])
-        if self.config.kind == "word" and self.keeps_space:
-            text = ""
-            for part in shown:
-                is_between = text and not text[-1].isspace() and not part.isspace()
-                text += f" {part}" if is_between else part
-            return text
-        if self.config.kind == "word":
-            return " ".join(shown)
-        text = "".join(shown)
-        is_prepended = self.config.kind == "bpe" and not self.keeps_space
-        return text.removeprefix(" ") if is_prepended else text
+                shown.append(number)
+        return self.engine.decode(shown)
 
     def save(self, path: str | Path) -> None:
         pieces = self.pieces[len(SPECIALS) :]
@@ -289,10 +279,10 @@ class TrainedTokenizer(Tokenizer):
 
     def parts(self, text: str) -> list[tuple[int, str]]:
         normal = _normalize(text, self.normalizer)
-        if not self._bpe:
+        if self.config.kind != "bpe":
             chunks = _simple_chunks(normal, self.config, self.keeps_space)
             return [(self._numbers.get(chunk, UNK), chunk) for chunk in chunks]
-        encoding = self._bpe.encode(normal, add_special_tokens=False)
+        encoding = self.engine.encode(normal)
         parts = [normal[first:last] for first, last in encoding.offsets]
         return list(zip(encoding.ids, parts, strict=True))
 
@@ -342,9 +332,14 @@ class PretrainedTokenizer(Tokenizer):
     def parts(self, text: str) -> list[tuple[int, str]]:
         _normalize(text, _UNCHANGED)
         if isinstance(self.file.model, bytes):
-            pieces = self._model.encode(text, out_type="immutable_proto").pieces
+            found = _LANGUAGE.match(text) if self.file.vocabulary else None
+            code = "" if found is None else found[0]
+            pieces = [code] * bool(code) + self._model.encode(text[len(code) :], out_type=str)
             unknown: Any = self.specials.unk
-            return [(self.numbers.get(part.piece, unknown), part.surface) for part in pieces]
+            ids = [self.numbers.get(piece, unknown) for piece in pieces]
+            return list(
+                zip(ids, (piece.replace(SHOWN_SPACE, " ") for piece in pieces), strict=True)
+            )
         encoding = self._model.encode(text, add_special_tokens=False)
         parts = [text[first:last] for first, last in encoding.offsets]
         return list(zip(encoding.ids, parts, strict=True))
@@ -408,10 +403,36 @@ def _simple_chunks(normal: str, config: TokenizerConfig, keeps_space: bool) -> S
     return normal.split(" ") if normal else []
 
 
-def split_chunks(model: Any) -> tokenizers.Tokenizer:
-    """Return a tokenizer of BPE, whose chunks are split as here."""
+def _engine(
+    config: TokenizerConfig,
+    vocabulary: dict[str, int],
+    merges: Sequence[tuple[str, str]],
+    keeps_space: bool,
+) -> tokenizers.Tokenizer:
+    """Return a tokenizer of the library that encodes and decodes normalized texts."""
+    unknown = list(vocabulary)[UNK]
+    model: Any = models.WordLevel(vocabulary, unk_token=unknown)
+    splits, joined = [pre_tokenizers.Split(" ", "removed")], list[Any]([decoders.Fuse()])
+    if config.kind == "char":
+        splits = [pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")]
+    elif config.kind == "bpe":
+        model = models.BPE(vocabulary, list(merges), unk_token=unknown, fuse_unk=False)
+        splits = [pre_tokenizers.Split(Regex(_BPE_CHUNK), "isolated")]
+        joined += [] if keeps_space else [decoders.Strip(" ", 1, 0)]
+    else:
+        joined = [decoders.Replace(unknown, SPECIALS[UNK])]
+        joined += [decoders.WordPiece(prefix="  ", cleanup=False), decoders.Fuse()]
+    if config.kind == "word" and keeps_space:
+        # No space is added before white space, nor between it and a word.
+        joined.insert(2, decoders.Replace(Regex(f"^ (?=[{_SPACE}]$)"), ""))
+        joined.append(decoders.Replace(Regex(f"(?<=[{_SPACE}]) (?=[^{_SPACE}])"), ""))
+        splits = [
+            pre_tokenizers.Split(Regex(f"(?<=[^{_SPACE}]) (?=[^{_SPACE}])"), "removed"),
+            pre_tokenizers.Split(Regex(f"[{_SPACE}]"), "isolated"),
+        ]
     engine = tokenizers.Tokenizer(model)
-    engine.pre_tokenizer = pre_tokenizers.Split(Regex(_BPE_CHUNK), behavior="isolated")
+    engine.pre_tokenizer = pre_tokenizers.Sequence(splits)
+    engine.decoder = decoders.Sequence(joined)
     return engine
 
 
@@ -419,7 +440,8 @@ def _learn_merges(
     normal: Iterable[str], alphabet: Sequence[str], config: TokenizerConfig
 ) -> tuple[list[str], list[tuple[str, str]]]:
     """Return the pieces of BPE (characters, then merged ones) from normalized texts, and merges."""
-    engine = split_chunks(models.BPE())
+    engine = tokenizers.Tokenizer(models.BPE())
+    engine.pre_tokenizer = pre_tokenizers.Split(Regex(_BPE_CHUNK), behavior="isolated")
     trainer = trainers.BpeTrainer(
         vocab_size=config.vocab_size - len(SPECIALS),
         min_frequency=2,

@@ -16,26 +16,24 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from regard.data.tokenizer import (
-    INNER_SPECIALS,
-    SPECIALS,
-    UNK,
+    BOS,
+    EOS,
+    PAD,
     Ends,
     PretrainedFile,
     PretrainedTokenizer,
     Specials,
     Tokenizer,
     TrainedTokenizer,
-    split_chunks,
 )
 from regard.errors import UserError
 from regard.system.files import read_bytes, read_json
 
 _FILES = ("tokenizer.json", "source.spm", "spiece.model", "vocab.json", "vocab.txt")
 _BERT, _ROBERTA = ("[SEP]", "[CLS]", "[PAD]", "[MASK]"), ("</s>", "<s>", "<pad>", "<mask>")
-_SPACE = r"\s\x1c-\x1f"
 
 
 def read_tokenizers(folder: Path, config: Mapping[str, Any]) -> dict[str, PretrainedTokenizer]:
@@ -166,34 +164,7 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
             raise UserError("a tokenizer of sentencepiece has no tokenizer.json")
         return tokenizer.file.model
     assert isinstance(tokenizer, TrainedTokenizer)
-    kind, keeps_space = tokenizer.config.kind, tokenizer.keeps_space
-    learned = tokenizer.pieces[len(SPECIALS) :]
-    names = SPECIALS if {*SPECIALS}.isdisjoint(learned) else INNER_SPECIALS  # "</s>" may be a word
-    vocabulary = {piece: number for number, piece in enumerate((*names, *learned))}
-    if kind == "bpe":
-        pairs = list(tokenizer.merges)
-        model = models.BPE(vocab=vocabulary, merges=pairs, unk_token=names[UNK], fuse_unk=False)
-        engine = split_chunks(model)
-    else:
-        engine = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=names[UNK]))
-    joined: list[Any] = [decoders.Replace(INNER_SPECIALS[UNK], SPECIALS[UNK]), decoders.Fuse()]
-    if kind == "bpe" and not keeps_space:
-        joined.append(decoders.Strip(" ", 1, 0))
-    elif kind == "char":
-        engine.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
-    elif kind == "word":
-        joined.insert(1, decoders.WordPiece(prefix="  ", cleanup=False))  # joins by a space
-        splits = [pre_tokenizers.Split(" ", "removed")]
-        if keeps_space:
-            between = Regex(f"(?<=[^{_SPACE}]) (?=[^{_SPACE}])")
-            splits = [
-                pre_tokenizers.Split(between, "removed"),
-                pre_tokenizers.Split(Regex(f"[{_SPACE}]"), "isolated"),
-            ]
-            # No space is added before white space, nor between it and a word.
-            joined.insert(2, decoders.Replace(Regex(f"^ (?=[{_SPACE}]$)"), ""))
-            joined.append(decoders.Replace(Regex(f"(?<=[{_SPACE}]) (?=[^{_SPACE}])"), ""))
-        engine.pre_tokenizer = pre_tokenizers.Sequence(splits)
-    engine.decoder, engine.normalizer = decoders.Sequence(joined), tokenizer.normalizer
-    engine.add_special_tokens([name for name in names if name != names[UNK]])
+    engine = tokenizers.Tokenizer.from_str(tokenizer.engine.to_str())
+    engine.normalizer = tokenizer.normalizer
+    engine.add_special_tokens([tokenizer.pieces[number] for number in (PAD, BOS, EOS)])
     return json.loads(engine.to_str())

@@ -198,6 +198,28 @@ def test_load_restores_what_was_saved(kind, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("kind", "pieces", "merges", "ids"),
+    [
+        ("word", ["a", "</s>", "b"], [], [4, 6, 5, 4, 1]),
+        ("char", [" ", "/", "<", "a", "b", "s"], [], [7, 4, 8, 4, 6, 5, 9, 1, 4, 7, 4, 1]),
+        ("bpe", [" ", "a", "b", " a", "s"], [(" ", "a")], [7, 4, 6, 4, 1, 1, 8, 1, 7, 4, 1]),
+    ],
+)
+def test_files_of_old_runs_keep_their_ids_and_bytes(kind, pieces, merges, ids, tmp_path):
+    config = {"kind": kind, "vocab_size": 9, "lowercase": False, "normalize": "nfc", "min_count": 1}
+    content = {"format": "regard-tokenizer", "version": 1, "config": config, "pieces": pieces}
+    content |= {"merges": merges, "keeps_space": False}
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(content, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
+    tokenizer = load_tokenizer(path)
+    assert tokenizer.encode("a b </s> a z") == ids
+    shown = {"bpe": "a b <unk><unk>s<unk> a <unk>", "char": "a b </s<unk> a <unk>"}
+    assert tokenizer.decode([BOS, *ids, EOS, PAD]) == shown.get(kind, "a b </s> a <unk>")
+    tokenizer.save(tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize(
     "change", [{"format": "x"}, {"version": 2}, {"config": {"vocab_size": 4}}, {"pieces": [1]}]
 )
 def test_load_rejects_a_damaged_file(change, tmp_path):

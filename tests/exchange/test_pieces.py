@@ -75,6 +75,13 @@ def test_tokenizers_trained_here_are_written(
     check_equal(own, theirs, texts)
 
 
+def test_names_of_special_tokens_are_words_of_a_text() -> None:
+    own = TrainedTokenizer.train(["a man"], TokenizerConfig(kind="word"))
+    engine = tokenizers.Tokenizer.from_str(json.dumps(tokenizer_json(own)))
+    engine.encode_special_tokens = True
+    assert engine.encode("a </s> <unk>").ids == own.encode("a </s> <unk>") == [4, 1, 1]
+
+
 def trained_fast(kind: str) -> Any:
     """Return a tokenizer of Transformers of the form of BERT, GPT-2, T5 or Llama."""
     specials = {"unk_token": "<unk>", "pad_token": "<pad>", "eos_token": "</s>", "bos_token": "<s>"}
@@ -244,6 +251,7 @@ def sentences(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.peers
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 def test_marian_is_read(sentences: Path, texts: list[str], tmp_path: Path) -> None:
     numbers = json.loads((sentences / "vocab.json").read_text("utf-8"))
     config = {
@@ -267,7 +275,31 @@ def test_marian_is_read(sentences: Path, texts: list[str], tmp_path: Path) -> No
             assert [*ids, *own.source_ends.after] == expected, repr(text)
             assert own.decode(ids) == theirs.decode(ids, skip_special_tokens=True), repr(text)
     source = read["source_tokenizer.json"]
-    assert source.encode(">>nl<< the") == theirs(">>nl<< the").input_ids[:-1]
+    for text in (">>nl<< the", ">>nl<<the", "the >>nl<<", ">>odd<< the", ">><", ">><<"):
+        assert source.encode(text) == theirs(text).input_ids[:-1]
+
+
+@pytest.mark.peers
+def test_a_model_of_sentencepiece_is_read(
+    sentences: Path, texts: list[str], tmp_path: Path
+) -> None:
+    library = pytest.importorskip("sentencepiece")
+    (tmp_path / "spiece.model").write_bytes((sentences / "source.spm").read_bytes())
+    config = {"vocab_size": 900, "model_type": "t5", "decoder_start_token_id": 0, "eos_token_id": 2}
+    (own,) = read_tokenizers(tmp_path, config | {"pad_token_id": 0}).values()
+    theirs = library.SentencePieceProcessor(model_file=str(tmp_path / "spiece.model"))
+    assert (own.specials.unk, own.source_ends) == (theirs.unk_id(), Ends(after=(2,)))
+    for text in texts:
+        ids = theirs.encode(text, out_type=int)
+        assert own.encode(text) == ids
+        assert len(own.tokens(text)) == len(ids)
+        known = [number for number in ids if number != theirs.unk_id()]
+        assert own.decode(known) == theirs.decode(known).strip()
+    with pytest.raises(UserError, match=r"tokenizer of sentencepiece has no tokenizer\.json"):
+        tokenizer_json(own)
+    (tmp_path / "spiece.model").write_bytes(b"damaged")
+    with pytest.raises(UserError, match=r"spiece\.model: damaged"):
+        read_tokenizers(tmp_path, config)
 
 
 def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:

@@ -313,16 +313,16 @@ class PretrainedTokenizer(Tokenizer):
         self.text_ends = self.source_ends = file.ends
         start = () if file.specials.start is None else (file.specials.start,)
         self.target_ends = Ends((*start, *file.ends.before), file.ends.after)
-        self._model, is_bytes = _open(file.model), False
+        self.model, is_bytes = _open(file.model), False
         if isinstance(file.model, bytes):
-            pieces = file.vocabulary or map(self._model.id_to_piece, range(len(self._model)))
+            pieces = file.vocabulary or map(self.model.id_to_piece, range(len(self.model)))
             self.numbers = {piece: number for number, piece in enumerate(pieces)}
             added = {*msgspec.structs.astuple(file.specials)}
         else:
-            self._model.encode_special_tokens = file.splits_specials
-            self.numbers = self._model.get_vocab()
-            added = self._model.get_added_tokens_decoder()
-            is_bytes = "ByteLevel" in repr(self._model.decoder)
+            self.model.encode_special_tokens = file.splits_specials
+            self.numbers = self.model.get_vocab()
+            added = self.model.get_added_tokens_decoder()
+            is_bytes = "ByteLevel" in repr(self.model.decoder)
         self._pieces = {i: piece for piece, i in self.numbers.items() if i not in added}
         names = {i: piece for piece, i in self.numbers.items()}
         if is_bytes:
@@ -334,21 +334,21 @@ class PretrainedTokenizer(Tokenizer):
         if isinstance(self.file.model, bytes):
             found = _LANGUAGE.match(text) if self.file.vocabulary else None
             code = "" if found is None else found[0]
-            pieces = [code] * bool(code) + self._model.encode(text[len(code) :], out_type=str)
+            pieces = [code] * bool(code) + self.model.encode(text[len(code) :], out_type=str)
             unknown: Any = self.specials.unk
             ids = [self.numbers.get(piece, unknown) for piece in pieces]
             return list(
                 zip(ids, (piece.replace(SHOWN_SPACE, " ") for piece in pieces), strict=True)
             )
-        encoding = self._model.encode(text, add_special_tokens=False)
+        encoding = self.model.encode(text, add_special_tokens=False)
         parts = [text[first:last] for first, last in encoding.offsets]
         return list(zip(encoding.ids, parts, strict=True))
 
     def decode(self, ids: Iterable[int]) -> str:
         if not isinstance(self.file.model, bytes):
-            return self._model.decode([*ids])
+            return self.model.decode([*ids])
         pieces = [self._pieces[number] for number in ids if number in self._pieces]
-        return self._model.decode_pieces(pieces).replace(SHOWN_SPACE, " ").strip()
+        return self.model.decode_pieces(pieces).replace(SHOWN_SPACE, " ").strip()
 
     def save(self, path: str | Path) -> None:
         Path(path).write_bytes(msgspec.json.encode(self.file) + b"\n")

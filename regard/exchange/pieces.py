@@ -74,6 +74,8 @@ def _read(
     if vocabulary is not None:
         numbers = read_json(vocabulary, dict[str, int])
         pieces = tuple(sorted(numbers, key=numbers.__getitem__))
+        if [numbers[piece] for piece in pieces] != [*range(len(pieces))]:
+            raise UserError(f"{vocabulary}: the ids must be 0 to {len(pieces) - 1}, each once")
     try:
         if path.suffix in (".spm", ".model"):
             model: Any = read_bytes(path)
@@ -86,11 +88,12 @@ def _read(
             model = json.loads(engine.to_str())
         file = PretrainedFile(1, model, generation["vocab_size"], vocabulary=pieces)
         file.splits_specials = settings.get("split_special_tokens", False)
-        numbers = PretrainedTokenizer(file).numbers
+        opened = PretrainedTokenizer(file)
+        numbers = opened.numbers
         file.specials = _specials(names, numbers, generation)
-        file.ends = _ends(file)
+        file.ends = _ends(opened)
         tokenizer = PretrainedTokenizer(file)
-    except (UserError, OSError):
+    except UserError:
         raise
     except Exception as error:  # the libraries raise no other class
         raise UserError(f"{path}: damaged: {error}") from error
@@ -147,11 +150,12 @@ def _specials(
     return Specials(**ids, start=ids["bos"] if start is None else start)
 
 
-def _ends(file: PretrainedFile) -> Ends:
+def _ends(tokenizer: PretrainedTokenizer) -> Ends:
     """Return the ids around a text."""
-    if isinstance(file.model, bytes):
-        return Ends(after=() if file.specials.eos is None else (file.specials.eos,))
-    encoding = tokenizers.Tokenizer.from_str(json.dumps(file.model)).encode("a")
+    eos = tokenizer.file.specials.eos
+    if isinstance(tokenizer.file.model, bytes):
+        return Ends(after=() if eos is None else (eos,))
+    encoding = tokenizer.model.encode("a")
     ids, mask = tuple(encoding.ids), encoding.special_tokens_mask
     return Ends(ids[: mask.index(0)], ids[len(mask) - mask[::-1].index(0) :])
 

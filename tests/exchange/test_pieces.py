@@ -1,6 +1,7 @@
 """Tokenizers that are read and written give the ids and the texts of Transformers."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -150,12 +151,22 @@ def test_a_tokenizer_json_is_kept_whole(
     given = trained_fast(kind)
     given.split_special_tokens = splits
     given.save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    content = tokenizers.Tokenizer.from_file(str(path))
+    content.enable_truncation(3)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text("utf-8"))
+    content.enable_padding(length=20, pad_token=settings["unk_token"])
+    content.save(str(path))
+    settings["mask_token"] = settings.get("mask_token", "man")  # not in the other files
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
     (read,) = read_tokenizers(tmp_path, {"vocab_size": 900, "model_type": "any"}).values()
     read.save(tmp_path / "saved.json")
     own = load_tokenizer(tmp_path / "saved.json")
     assert (len(own), own.config.kind) == (900, "pretrained")
-    check_equal(own, fast(tmp_path), texts)
-    assert tokenizer_json(own) == json.loads((tmp_path / "tokenizer.json").read_text("utf-8"))
+    check_equal(own, fast(tmp_path), [*texts, "the man Quick"])
+    kept, whole = tokenizer_json(own), json.loads(path.read_text("utf-8"))
+    assert kept.pop("added_tokens")[: len(whole["added_tokens"])] == whole.pop("added_tokens")
+    assert kept == whole
     assert own.labels[899] == "<extra 899>"
     for text in texts[:200]:
         assert own.tokens(own.encode(text)) == [own.labels[number] for number in own.encode(text)]
@@ -274,6 +285,11 @@ def test_marian_is_read(sentences: Path, texts: list[str], tmp_path: Path) -> No
             ids, expected = own.encode(text), theirs(**{side: text}).input_ids
             assert [*ids, *own.source_ends.after] == expected, repr(text)
             assert own.decode(ids) == theirs.decode(ids, skip_special_tokens=True), repr(text)
+    damaged = tmp_path / "damaged"
+    shutil.copytree(sentences, damaged)
+    (damaged / "vocab.json").write_text('{"</s>": 0, "<unk>": 2}', encoding="utf-8")
+    with pytest.raises(UserError, match=r"vocab\.json: the ids must be 0 to 1, each once"):
+        read_tokenizers(damaged, config)
     source = read["source_tokenizer.json"]
     for text in (">>nl<< the", ">>nl<<the", "the >>nl<<", ">>odd<< the", ">><", ">><<"):
         assert source.encode(text) == theirs(text).input_ids[:-1]

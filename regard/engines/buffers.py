@@ -145,7 +145,8 @@ class BufferedStepper:
         key.append(repr(self._model.core.target_positions))
         for tensors in (self._model.parameters(), self._model.buffers()):
             key += map(Tensor.data_ptr, tensors)
-        for part in self._model.modules():
+        for name, part in self._model.named_modules(remove_duplicate=False):
+            key += [name, type(part)]
             key += [x for x in vars(part).values() if isinstance(x, bool | int | float | str)]
         if key != self._key:  # a graph holds the addresses of weights, and settings as numbers
             self._key = key

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.attention.choices import Soft
 from regard.attention.masks import Padded, Unpadded, window
+from regard.attention.scores import Dot
 from regard.data.tokenizer import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.sample import sample
@@ -183,7 +184,7 @@ def test_changed_weights_are_used() -> None:
     assert not kept.cache_info().currsize
 
 
-@pytest.mark.parametrize("part", ["choice", "scaling"])
+@pytest.mark.parametrize("part", ["choice", "score", "scaling", "positions"])
 def test_changed_settings_are_used(part: str) -> None:
     model = model_of(positions="rotary")
     comparison = Comparison(model, has_beams=False)
@@ -195,6 +196,10 @@ def test_changed_settings_are_used(part: str) -> None:
     assert kept.cache_info().currsize
     if part == "choice":
         model.core.decoder[0].attention.read.choice = Soft(3.0)
+    elif part == "score":
+        model.core.decoder[0].attention.read.score = Dot().eval()
+    elif part == "positions":
+        model.core.decoder[0].attention.positions = None  # other layers keep it
     else:
         model.core.positions.scaling = LinearScaling(2.0)
     comparison.stepper.start(Unpadded.of(torch.full((1, 3), 5)))

@@ -29,6 +29,7 @@ from regard.models.cores.config import (
     SelfAttentiveConfig,
     TransformerConfig,
 )
+from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
 from tests.helpers import close, without_gradient
 
@@ -257,6 +258,24 @@ def test_prompts_read_at_once_give_the_tokens_of_steps(name, context):
     for (tokens, logits), (expected, expected_logits) in zip(found[:3], found[3:], strict=True):
         assert tokens == expected
         close(logits, expected_logits)
+
+
+class OwnStep(Transformer):
+    """Core whose step is not that of its base class."""
+
+    def step(self, target: Tensor, state: Any) -> tuple[Tensor, Any]:
+        hidden, state = super().step(1.5 * target, state)
+        return 2 * hidden, state
+
+
+@torch.no_grad()
+def test_tokens_read_at_once_take_the_step_of_a_subclass():
+    model, tokens = perturbed(TransformerConfig(**TRANSFORMER)), torch.randint(9, (3, 5))
+    model.core.__class__ = OwnStep
+    state = model.start(rows=3)
+    for token in tokens.unbind(1):
+        expected, state = model.step(token, state)
+    close(model.steps(tokens, model.start(rows=3))[0], expected)
 
 
 def test_no_token_depends_on_a_later_one(model):

@@ -223,9 +223,14 @@ class Transformer(Core):
         return self.decoder_norm(items)
 
     def step(self, target: Item, state: TransformerState) -> tuple[Item, TransformerState]:
-        return self.steps(target.unsqueeze(1), state)
+        return self._advance(target.unsqueeze(1), state)
 
     def steps(self, targets: Items, state: TransformerState) -> tuple[Item, TransformerState]:
+        if type(self).step is not Transformer.step:  # that of a subclass
+            return super().steps(targets, state)
+        return self._advance(targets, state)
+
+    def _advance(self, targets: Items, state: TransformerState) -> tuple[Item, TransformerState]:
         items, count = self._embed_targets(targets, state.position), targets.shape[1]
         blocks, pasts = self._decoder_blocks, []
         masks = {block.window: block.mask() if count > 1 else None for block in blocks}

@@ -129,8 +129,6 @@ def fit(
         if reason is not None and (joined.size > 1 or config.accumulate > 1):
             given = f"train.accumulate {config.accumulate} and {joined.size} processes"
             raise UserError(f"a step must be one batch of one process with {reason}, got {given}")
-        if config.precision == "tf32":
-            resolve_precision("tf32", joined.device)
         joined.run_on_main(lambda: stack.enter_context(lock_folder(folder)))
         run = _Run(
             Replica(model, joined, shard=config.shard, compiled=config.compile),
@@ -191,6 +189,10 @@ class _Run:
         self.plan = lru_cache(maxsize=1)(self.batches.plan)
         saved = self.world.run_on_main(self.store.open)
         self.device_before = saved[1].device if saved else ""
+        self.precision = config.precision
+        if self.precision == "tf32" and self.world.device.type == "cpu":
+            # A run of a GPU goes on; a new one is refused.
+            self.precision = "float32" if saved else resolve_precision("tf32", self.world.device)
         self.progress, log_bytes = self.resume(*saved) if saved else (Progress(), 0)
         self.saved = (self.progress.step, self.progress.seconds)
         self.start_time = time.monotonic() - self.progress.seconds
@@ -212,6 +214,8 @@ class _Run:
                 f"The run was on {self.device_before} so far; on {self.world.device.type} rounding "
                 f"and random numbers differ, so its weights will not be the same bit for bit."
             )
+        if self.precision != config.precision:
+            self.log.note(f"Products are of float32, since a cpu has no {config.precision}.")
         while True:
             if progress.is_validation_due(config):
                 self.validate()
@@ -246,7 +250,7 @@ class _Run:
             epoch=progress.epoch,
             step=number,
             seed=self.seed,
-            precision=config.precision,
+            precision=self.precision,
         )
         # The norm before clipping.
         norm = clip_grad_norm_(self.model.parameters(), config.clip or math.inf)

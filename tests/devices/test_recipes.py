@@ -112,6 +112,17 @@ def test_variants_of_recipes(tmp_path: Path, recipe: str, options: str) -> None:
     same(answers, load(tmp_path, notify=print).answer(given))
 
 
+def test_a_run_of_tf32_goes_on_without_tf32_on_a_cpu(tmp_path: Path, capsys: Any) -> None:
+    words = "--train.precision", "tf32"
+    with pretended_cuda():
+        assert main([*training("tags", tmp_path), *words]) == 0
+    assert "float32" not in capsys.readouterr().err
+    assert main([*training("tags", tmp_path, device="cpu", steps=2), *words]) == 0
+    assert "Products are of float32, since a cpu has no tf32" in capsys.readouterr().err
+    assert main([*training("tags", tmp_path / "new", device="cpu"), *words]) == 2
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_run_goes_on_and_starts_another_on_another_device(tmp_path: Path, capsys: Any) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     assert main(training("tags", first, device="cpu")) == 0

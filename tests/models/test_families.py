@@ -10,9 +10,10 @@ import transformers
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded
-from regard.decode.config import SampleConfig
+from regard.decode.config import DecodeConfig, SampleConfig
 from regard.engines.compiled.engine import _Generation
 from regard.engines.registry import prepare
+from regard.engines.torch import TorchEngine
 from regard.layers.positions.config import (
     LearnedConfig,
     RelativeConfig,
@@ -176,7 +177,7 @@ def test_rotary_families(family: str, tie: Any) -> None:
 
 
 def check_encoder_decoder(model: Model, theirs: Any) -> None:
-    """Check the logits of padded sources, all at once and step by step."""
+    """Check the logits of padded sources at once and step by step, and greedy search compiled."""
     model.eval()
     source, target = torch.randint(3, VOCAB, (3, 7)), torch.randint(3, VOCAB, (3, TIME))
     lengths = torch.tensor([7, 2, 5])
@@ -188,6 +189,59 @@ def check_encoder_decoder(model: Model, theirs: Any) -> None:
     for time in range(TIME - 1):
         logits, state = model.step(target[:, time], state)
         torch.testing.assert_close(logits, expected[:, time], rtol=1e-5, atol=1e-5)
+    sources = [row[:n].tolist() for row, n in zip(source, lengths.tolist(), strict=True)]
+    decode, ids = DecodeConfig(beam=1, n_best=1, max_length=9), {"bos": 1, "eos": 2, "pad": 0}
+    found = TorchEngine(model).search(sources, config=decode, **ids)
+    exact = prepare("compiled", model).search(sources, config=decode, **ids)
+    rounded = prepare("compiled", model, compute_type="int8").search(sources, config=decode, **ids)
+    for (one,), (other,), (third,) in zip(found, exact, rounded, strict=True):
+        assert other.tokens == one.tokens
+        assert other.log_prob == pytest.approx(one.log_prob, abs=1e-5 * len(one.tokens))
+        if third.tokens == one.tokens:
+            assert third.log_prob == pytest.approx(one.log_prob, rel=0.1)
+    pairs = zip(found, rounded, strict=True)
+    assert any(one.tokens == third.tokens for (one,), (third,) in pairs)
+
+
+def test_gpt2() -> None:
+    """A layer maps items to queries, keys and values, and weights are (in, out)."""
+    config = transformers.GPT2Config(
+        vocab_size=VOCAB,
+        n_embd=WIDTH,
+        n_inner=HIDDEN,
+        n_layer=2,
+        n_head=4,
+        n_positions=20,
+        layer_norm_epsilon=1e-3,
+        attn_implementation="eager",
+    )
+    theirs = randomize(transformers.GPT2LMHeadModel(config))
+    given = {name: x.mT if x.dim() == 2 else x for name, x in theirs.state_dict().items()}
+    core = TransformerConfig(
+        **SIZES, activation="gelu-tanh", norm_eps=1e-3, positions=LearnedConfig(max_length=20)
+    )
+    ours = build_language_model(LanguageModelConfig(core=core), vocab=VOCAB)
+    tables = ("writer.inputs.table.weight", "writer.output_table.weight")
+    state = dict.fromkeys(tables, given["transformer.wte.weight"].mT)
+    state["core.positions.weight"] = given["transformer.wpe.weight"].mT
+    for kind in ("weight", "bias"):
+        state[f"core.decoder_norm.{kind}"] = given[f"transformer.ln_f.{kind}"]
+        for layer in range(2):
+            at, block = f"transformer.h.{layer}", f"core.decoder.{layer}"
+            three = given[f"{at}.attn.c_attn.{kind}"].chunk(3)
+            for name, part in zip(("query", "key", "value"), three, strict=True):
+                state[f"{block}.attention.{name}.{kind}"] = part
+            for name, other in {
+                "attention.output": "attn.c_proj",
+                "feedforward.expand": "mlp.c_fc",
+                "feedforward.contract": "mlp.c_proj",
+                "add_attention.norm": "ln_1",
+                "add_feedforward.norm": "ln_2",
+            }.items():
+                state[f"{block}.{name}.{kind}"] = given[f"{at}.{other}.{kind}"]
+    ours.load_state_dict(state)
+    tokens = torch.randint(VOCAB, (3, TIME))
+    check_language_model(ours, theirs(tokens).logits, tokens)
 
 
 BART = {f"attention.{name}": f"self_attn.{name[0]}_proj" for name in ("query", "key", "value")}

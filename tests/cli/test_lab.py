@@ -1,8 +1,10 @@
 """Command `regard lab`: the list, wrong names and seeds, one claim."""
 
 import json
+from contextlib import nullcontext
 
 from regard.cli.main import main
+from regard.lab import protocol
 from regard.lab.registry import CLAIMS, known_verdicts
 
 
@@ -26,7 +28,8 @@ def test_seeds_must_be_different_numbers(capsys):
     assert "seeds must be one or more different numbers" in capsys.readouterr().err
 
 
-def test_claim_is_run_with_its_files(tmp_path, capsys):
+def test_claim_is_run_with_its_files(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0}, raising=False)  # one process
     words = ["lab", "vanishing-gradient", "--out", str(tmp_path), "--seeds", "1"]
     assert main(words) == 0
     text = capsys.readouterr().out
@@ -34,5 +37,6 @@ def test_claim_is_run_with_its_files(tmp_path, capsys):
     assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".md", ".svg"}
     assert main([*words[:-1], "2"]) == 2
     assert "vanishing-gradient.json is of other seeds" in capsys.readouterr().err
+    monkeypatch.setattr(protocol, "workers", lambda _: nullcontext())  # once more, in this process
     assert main([*words, "--force", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["seeds"] == [1]

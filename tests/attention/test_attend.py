@@ -9,7 +9,7 @@ from torch._subclasses import FakeTensorMode
 from regard.attention.attend import attend, attention_weights
 from regard.attention.biases import DistanceBias
 from regard.attention.choices import Choice, Soft
-from regard.attention.kernels import selection
+from regard.attention.kernels import flex, selection
 from regard.attention.kernels.selection import KERNELS
 from regard.attention.masks import causal, dense, padding
 from regard.attention.memory import Memory
@@ -130,7 +130,10 @@ HIDDEN_FUTURE = {
 @pytest.mark.parametrize("kernel", ["reference", "sdpa", "products", "flex", "additive"])
 @pytest.mark.parametrize("beta", [0.0, torch.zeros(2, 1, 1)], ids=["number", "tensor"])
 @pytest.mark.parametrize("hidden", HIDDEN_FUTURE)
-def test_beta_of_zero_weighs_all_allowed_keys_alike(kernel, beta, hidden):
+def test_beta_of_zero_weighs_all_allowed_keys_alike(kernel, beta, hidden, monkeypatch):
+    # Traced, but not translated to C++, which takes 10 seconds: see contracts/untyped_flex.py.
+    traced = torch.compile(flex.flex_attention, backend="eager", dynamic=False)
+    monkeypatch.setattr(flex, "_compile_flex_attention", lambda: traced)
     queries, keys, values = (torch.randn(3, 2, 5, 8) for _ in range(3))
     memory = Memory(keys, values, padding([5, 3, 1]))
     options = HIDDEN_FUTURE[hidden] | {"kernel": kernel, "choice": Soft(beta)}

@@ -20,18 +20,23 @@ from tests.recipes.untrained import untrained
 SIZES = (3, 13, 7), (2, 9, 4), (5, 41, 15), (1, 150, 4)
 """Rows, and lengths of sources and targets."""
 _TRANSFORMER = "--model.core.layers 1 --model.core.width 8 --model.core.heads 2"
-_RECURRENT = "--model.core.width 8 --model.core.hidden 8 --model.core.layers 2"
+_DECODER = "--model.core.decoder-layers 1"
+_RECURRENT = "--model.core.width 8 --model.core.hidden 8"
+_DATES = "dates --data.locales en --data.epoch-size 8 --data.val-size 4 --data.test-size 4 "
+_DATES += "--source-tokenizer.kind char"
 _OTHER = {
-    "gru": f"dates {_RECURRENT} --model.core recurrent",
-    "lstm": f"dates {_RECURRENT} --model.core recurrent --model.core.cell lstm",
-    "rnn": f"dates {_RECURRENT} --model.core recurrent --model.core.cell rnn "
+    "gru": f"{_DATES} {_RECURRENT} --model.core recurrent",
+    "lstm": f"{_DATES} {_RECURRENT} --model.core recurrent --model.core.cell lstm "
+    "--model.core.layers 2",
+    "rnn": f"{_DATES} {_RECURRENT} --model.core recurrent --model.core.cell rnn "
     "--model.core.directions 1 --model.core.attention dot",
-    "additive": f"dates {_TRANSFORMER} --model.core.score additive",
-    "top-k": f"dates {_TRANSFORMER} --model.core.choice topk --model.core.top-k 2",
-    "relative": f"dates {_TRANSFORMER} --model.core.positions relative --model.core.window 3",
-    "grouped": f"dates {_TRANSFORMER} --model.core.positions rotary --model.core.key-heads 1",
-    "learned queries": "boxes --data.width 32 --data.height 24 --model.queries learned "
-    f"{_TRANSFORMER} --model.num-queries 4",
+    "additive": f"{_DATES} {_TRANSFORMER} {_DECODER} --model.core.score additive",
+    "relative": f"{_DATES} {_TRANSFORMER} {_DECODER} --model.core.positions relative "
+    "--model.core.window 3",
+    "grouped-top-k": f"{_DATES} {_TRANSFORMER} {_DECODER} --model.core.positions rotary "
+    "--model.core.key-heads 1 --model.core.choice topk --model.core.top-k 2",
+    "learned-queries": "boxes --data.width 32 --data.height 24 --model.queries learned "
+    f"{_TRANSFORMER} {_DECODER} --model.num-queries 4",
     "joint": f"tracks {_TRANSFORMER} --model.joint true --model.paths 3",
 }
 """Recipe and settings of parts that no recipe has by default."""

@@ -1,5 +1,7 @@
 """FlexAttention: supported cells of the grid, and refused reads. Run by test_transforms.py."""
 
+import math
+
 import pytest
 import torch
 
@@ -54,3 +56,12 @@ def test_flex_refuses_gradients_on_a_cpu_and_reads_without(learned: str) -> None
     with torch.no_grad():
         out = attend(query, memory, kernel="flex", **options)
         close(out, attend(query, memory, kernel="reference", **options))
+
+
+def test_beta_of_zero_weighs_all_allowed_keys_alike() -> None:
+    query, keys, values = (torch.randn(2, size, 8) for size in (5, 7, 7))
+    hidden = torch.full((5, 7), -math.inf).triu(2)
+    options = {"bias": hidden, "choice": Soft(torch.zeros(2, 1, 1))}
+    out = attend(query, (keys, values), kernel="flex", **options)
+    weights = (hidden == 0) / (hidden == 0).sum(-1, keepdim=True)
+    close(out, weights @ values)

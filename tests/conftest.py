@@ -67,8 +67,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_configure(config: pytest.Config) -> None:
     # A machine with a device has its own versions of torch and Python, whose warnings are not ours.
-    if config.getoption("--device") != "cpu":
+    device = config.getoption("--device")
+    if device != "cpu":
         config.addinivalue_line("filterwarnings", "default")
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise pytest.UsageError(f"--device {device} needs a GPU, and there is none")
     # A fixed number of threads: sums are split the same way, so results repeat bit for bit.
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
     # The same examples every time, and no limit on the time of one: a busy machine must not fail a

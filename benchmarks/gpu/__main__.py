@@ -55,6 +55,8 @@ def main(arguments: list[str] | None = None) -> int:
             parser.error(f"--only must be some of {', '.join(PARTS)}, got {name}")
     if options.device == "cpu" and not options.quick:
         parser.error("--device cpu needs --quick: it tests that the parts run")
+    if options.data is not None and not (options.data / "multi30k").is_dir():
+        parser.error(f"--data must be a folder with multi30k/ in it, got {options.data}")
     if options.device == "cuda" and not torch.cuda.is_available():
         sys.exit("benchmarks.gpu needs a GPU; --device cpu --quick tests that its parts run")
     if options.part is not None:

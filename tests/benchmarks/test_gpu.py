@@ -60,6 +60,7 @@ def test_sections_are_kept_in_the_order_of_the_parts(tmp_path: Path) -> None:
         ([], "benchmarks.gpu needs a GPU; --device cpu --quick tests that its parts run"),
         (["--device", "cpu"], "--device cpu needs --quick"),
         (["--only", "dots"], "--only must be some of correct, additive"),
+        (["--data", "no-folder"], "--data must be a folder with multi30k/ in it, got no-folder"),
     ],
 )
 def test_refusals_are_one_line(

@@ -30,7 +30,17 @@ LONGEST = (
 )
 """Files that begin first, so that no process ends with a long one."""
 
-WITHOUT_CHECKS = ("bench", "campaigns", "cli", "devices", "docs", "engines", "recipes", "viewer")
+WITHOUT_CHECKS = (
+    "bench",
+    "campaigns",
+    "cli",
+    "devices",
+    "docs",
+    "engines",
+    "exchange",
+    "recipes",
+    "viewer",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

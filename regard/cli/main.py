@@ -24,6 +24,8 @@ COMMANDS = {
     "evaluate": "evaluate a trained model on test data",
     "predict": "run a trained model on a text, a file, or lines of standard input",
     "look": "show the attention weights of a trained model",
+    "import": "make a run of public weights, of a folder of Transformers",
+    "export": "write a trained model for other libraries",
     "bench": "measure training and inference speed on this machine, with a profile",
     "lab": "test the claims of the lectures by experiments",
     "recipes": "list the recipes",
@@ -31,7 +33,13 @@ COMMANDS = {
     "new": "write a recipe of your own to start from",
     "completion": "print the completion script of a shell",
 }
-"""Summary of each command; its module is regard.cli.COMMAND."""
+"""Summary of each command; its function is `run` of regard.cli.COMMAND, but for some."""
+_FUNCTIONS = {
+    "import": "exchange:run_import",
+    "export": "exchange:run_export",
+    "recipes": "lists:list_recipes",
+    "presets": "lists:list_presets",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,7 +99,8 @@ with code 2; with -v, the traceback, too."""
         return DONE
     if command not in COMMANDS:
         raise UserError(f"unknown command {command!r}; the commands are {', '.join(COMMANDS)}")
-    return importlib.import_module(f"regard.cli.{command}").run(rest)
+    module, _, function = _FUNCTIONS.get(command, f"{command}:run").partition(":")
+    return getattr(importlib.import_module(f"regard.cli.{module}"), function)(rest)
 
 
 def _describe(error: Exception) -> str:

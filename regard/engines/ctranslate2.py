@@ -6,14 +6,15 @@
                                                  learned, or zeros
     the score <q, k>                             a scale of 1 in place of 1 / sqrt(d)
 
-The vocabularies are the ids written as numbers, so tokenization is left to the caller. CTranslate2
-masks PAD and BOS before the softmax and not after it, so that a score is higher by the
--log(1 - p(banned)) of its tokens.
+The vocabularies are given, or else the ids written as numbers, so that tokenization is left to the
+caller. CTranslate2 masks PAD and BOS before the softmax and not after it, so that a score is higher
+by the -log(1 - p(banned)) of its tokens.
 """
 
 import importlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,36 @@ from regard.layers import forms
 from regard.layers.positions.sinusoidal import sinusoids
 
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu-tanh": "GELUTanh", "silu": "SWISH"}
+_NEVER = -1e4
+"""Bias of the logit of a token that is never generated; float16 holds it, too."""
 
 
-def convert(model: Any, folder: str | Path, *, num_positions: int = 1024) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Vocabularies:
+    """Names of the tokens of sources and targets by id, and those of special tokens."""
+
+    source: Sequence[str]
+    target: Sequence[str]
+    specials: Mapping[str, str]
+    """Tokens by the names of CTranslate2's config: bos_token, eos_token, unk_token, and
+    decoder_start_token of an encoder-decoder."""
+    banned: Sequence[int] = ()
+    """Ids of targets that are never generated, by a bias of their logits."""
+
+
+def convert(
+    model: Any,
+    folder: str | Path,
+    *,
+    num_positions: int = 1024,
+    vocabularies: Vocabularies | None = None,
+    compute_type: str | None = None,
+) -> None:
     """Write a model to an empty folder that `ctranslate2.Translator` or `Generator` opens.
 
     num_positions: number of positions to store, for positional encodings without a limit.
+    vocabularies:  names of the tokens; by default the ids as text (`source_tokens`).
+    compute_type:  of the stored weights, such as int8; float32 by default.
     Raises: UnsupportedModelError with the reason.
     """
     with on_device(torch.device("cpu")):
@@ -43,7 +68,11 @@ def convert(model: Any, folder: str | Path, *, num_positions: int = 1024) -> Non
         reason = next(_unsupported_features(form), None)
         if reason is not None:
             raise UnsupportedModelError(reason)
-        _build_specification(form, num_positions=num_positions).save(str(folder))
+        if vocabularies is None:
+            vocabularies = _number_tokens(form)
+        spec = _build_specification(form, vocabularies, num_positions=num_positions)
+        spec.optimize(compute_type)
+        spec.save(str(folder))
 
 
 def source_tokens(ids: Iterable[int]) -> list[str]:
@@ -56,7 +85,20 @@ def source_tokens(ids: Iterable[int]) -> list[str]:
     return [str(swapped.get(i, i)) for i in ids]
 
 
-def _build_specification(form: forms.TextForm, *, num_positions: int) -> Any:
+def _number_tokens(form: forms.TextForm) -> Vocabularies:
+    """Return the ids as names of the tokens."""
+    source = () if form.source is None else source_tokens(range(len(form.source.weight)))
+    specials = {"bos_token": BOS, "eos_token": EOS, "unk_token": UNK, "decoder_start_token": BOS}
+    return Vocabularies(
+        source=source,
+        target=[str(i) for i in range(len(form.writer.output.weight))],
+        specials={name: str(token) for name, token in specials.items()},
+    )
+
+
+def _build_specification(
+    form: forms.TextForm, vocabularies: Vocabularies, *, num_positions: int
+) -> Any:
     specs = importlib.import_module("ctranslate2.specs.transformer_spec")
     kinds = importlib.import_module("ctranslate2.specs.common_spec").Activation
     core, block = form.core, form.core.decoder[0]
@@ -67,7 +109,6 @@ def _build_specification(form: forms.TextForm, *, num_positions: int) -> Any:
         "rms_norm": block.add_attention.norm.is_rms,
     }
     heads = block.attention.num_heads
-    vocabulary = [str(i) for i in range(len(form.writer.output.weight))]
     if form.source is None:
         options["alibi"] = block.attention.read.bias is not None
         options["qk_norm"] = block.attention.query_norm is not None
@@ -78,27 +119,29 @@ def _build_specification(form: forms.TextForm, *, num_positions: int) -> Any:
             options["rotary_interleave"] = rotary.interleaved
             options["rotary_base"] = _base_of(rotary)
         spec = specs.TransformerDecoderModelSpec.from_config(len(core.decoder), heads, **options)
-        spec.register_vocabulary(vocabulary)
+        spec.register_vocabulary(list(vocabularies.target))
     else:
         layers = len(core.encoder), len(core.decoder)
         spec = specs.TransformerSpec.from_config(layers, heads, **options)
-        spec.register_source_vocabulary(source_tokens(range(len(form.source.weight))))
-        spec.register_target_vocabulary(vocabulary)
-        spec.config.decoder_start_token = str(BOS)
+        spec.register_source_vocabulary(list(vocabularies.source))
+        spec.register_target_vocabulary(list(vocabularies.target))
         _set_table(spec.encoder, spec.encoder.embeddings[0], form.source)
         norms = core.encoder_embedding_norm, core.encoder_norm
         _set_stack(spec.encoder, core.encoder, norms, core.encoder_positions, num_positions)
-    for name, token in (("bos", BOS), ("eos", EOS), ("unk", UNK)):
-        setattr(spec.config, f"{name}_token", str(token))
+    for name, token in vocabularies.specials.items():
+        if hasattr(spec.config, name):
+            setattr(spec.config, name, token)
     spec.config.add_attribute("layer_norm_epsilon", block.add_feedforward.norm.eps)
     _set_table(spec.decoder, spec.decoder.embeddings, form.writer.inputs)
     spec.decoder.projection.weight = _array(form.writer.output.matrix)
-    if form.writer.bias is not None:
-        spec.decoder.projection.bias = _array(form.writer.bias)
+    banned, bias = list(vocabularies.banned), form.writer.bias
+    if bias is not None or banned:
+        bias = _or_constant(bias, 0, len(form.writer.output.weight)).clone()
+        bias[banned] = _NEVER
+        spec.decoder.projection.bias = _array(bias)
     norms = core.decoder_embedding_norm, core.decoder_norm
     _set_stack(spec.decoder, core.decoder, norms, core.decoder_positions, num_positions)
     spec.validate()
-    spec.optimize()
     return spec
 
 

@@ -73,6 +73,14 @@ def read_run(folder: str | Path, own: Entry | None = None, *, is_start: bool = F
     return dataclasses.replace(run, config=config, own=own)
 
 
+def write_run(folder: Path, run: Run) -> None:
+    """Write the run.json of a folder."""
+    plain = dataclasses.replace(run, config=to_plain(run.config), own=None)
+    content = {"format_version": FORMAT_VERSION} | dataclasses.asdict(plain)
+    del content["own"]
+    write_atomically(folder / _FILE, json.dumps(content, indent=2) + "\n")
+
+
 def initial_settings(
     entry: Entry, init: str | Path | None, preset: str | None
 ) -> tuple[Any, Init | None]:
@@ -139,10 +147,7 @@ class RunFolder:
                 data = {name: find_source(path, None) for name, path in data_paths(run).items()}
                 run = dataclasses.replace(run, data=data)
             (self.path / _REPORT).unlink(missing_ok=True)
-            plain = dataclasses.replace(run, config=to_plain(run.config), own=None)
-            content = {"format_version": FORMAT_VERSION} | dataclasses.asdict(plain)
-            del content["own"]
-            write_atomically(self.path / _FILE, json.dumps(content, indent=2) + "\n")
+            write_run(self.path, run)
             if not self.is_resumed:
                 shutil.rmtree(self.path / ARTIFACTS, ignore_errors=True)
                 unfinished.rename(self.path / ARTIFACTS)
@@ -267,6 +272,11 @@ def _find_run(folder: Path, run: Run) -> Run | None:
     """Return the run in a folder, if it has a checkpoint or parameters."""
     if (folder / _FILE).exists():
         before = read_run(folder, run.own)
+        if before.origin is not None:
+            raise UserError(
+                f"{folder} is imported from {before.origin.folder}, and is not trained further: "
+                f"--init {folder} starts a new run from it"
+            )
         return before if _has_checkpoint(folder) or (folder / _WEIGHTS).exists() else None
     names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     if names:

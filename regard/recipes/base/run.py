@@ -21,6 +21,18 @@ class Init:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Folder of another library that a run was imported from."""
+
+    folder: str
+    model_type: str
+    size: int
+    """Size of the files of its parameters in bytes."""
+    weights: str
+    """SHA-256 of these files."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
     """Identity of data: of a file, or of all files of a folder."""
 
@@ -45,6 +57,8 @@ class Run:
     """Version of regard that started it."""
     init: Init | None = None
     """Run whose parameters it started from, if any."""
+    origin: Origin | None = None
+    """Folder that it was imported from, if it was not trained here."""
     data: dict[str, Source] = dataclasses.field(default_factory=dict)
     """Training and validation data of a run that started, by the name of its setting."""
     own: Any = dataclasses.field(default=None, compare=False, repr=False)

@@ -1,12 +1,24 @@
-"""`regard presets`: list the models of papers that `regard train RECIPE --preset NAME` builds."""
+"""`regard recipes` and `regard presets`: lists of what `regard train` can train."""
 
 from regard.errors import DONE
 from regard.recipes.presets import PRESETS
+from regard.recipes.registry import RECIPES
 from regard.settings.help import page, two_columns
 from regard.settings.options import NoSettings, parse, wants_help
 
 
-def run(argv: list[str]) -> int:
+def list_recipes(argv: list[str]) -> int:
+    """List the recipes."""
+    if wants_help(argv):
+        print(page("regard recipes", "List the recipes."))
+        return DONE
+    parse(argv, NoSettings(), NoSettings())
+    print(two_columns([(name, entry.summary) for name, entry in RECIPES.items()]))
+    print("\n`regard train RECIPE --help` explains every setting of a recipe.")
+    return DONE
+
+
+def list_presets(argv: list[str]) -> int:
     """List the presets."""
     if wants_help(argv):
         print(page("regard presets", "List the presets: models of papers, with their sizes."))

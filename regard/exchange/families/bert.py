@@ -1,0 +1,180 @@
+"""BERT, RoBERTa and DistilBERT: encoders with a class for a text or for each token. (devlin2019,
+liu2019, sanh2019)
+
+    x = norm(E[id] + P + T[0]);   x = norm(x + attention(x));   x = norm(x + FFN(x))
+    scores = W f(V x_1 + c) + b     of a text, from the state of [CLS]; f = tanh, relu in DistilBERT
+    scores = W x_i + b              of each token
+
+One segment is read, so that its vector T[0] is folded into the positions P. Those of RoBERTa begin
+at the id of padding plus one.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from regard.errors import UserError
+from regard.exchange.families.family import ACTIVATIONS, Config, Family, Field, label_artifacts
+
+_LAYER = {
+    "attention.self.query": "attention.query",
+    "attention.self.key": "attention.key",
+    "attention.self.value": "attention.value",
+    "attention.output.dense": "attention.output",
+    "attention.output.LayerNorm": "add_attention.norm",
+    "intermediate.dense": "feedforward.expand",
+    "output.dense": "feedforward.contract",
+    "output.LayerNorm": "add_feedforward.norm",
+}
+
+
+def _encoder(name: str, layers: str, layer: Mapping[str, str]) -> dict[str, str]:
+    """Return the rules of an encoder."""
+    blocks = {
+        f"{name}.{layers}.*.{theirs}": f"core.encoder.*.{ours}" for theirs, ours in layer.items()
+    }
+    return blocks | {
+        f"{name}.embeddings.word_embeddings": "reader.table",
+        f"{name}.embeddings.position_embeddings": "core.positions",
+        f"{name}.embeddings.LayerNorm": "core.encoder_embedding_norm",
+    }
+
+
+class Bert(Family):
+    """BertForSequenceClassification and BertForTokenClassification."""
+
+    model_type = "bert"
+    recipes: ClassVar[dict[str, str]] = {
+        "BertForSequenceClassification": "reviews",
+        "BertForTokenClassification": "tags",
+    }
+    fields: ClassVar[tuple[Field, ...]] = (
+        Field("vocab_size", None, 30522),
+        Field("hidden_size", "core.width", 768),
+        Field("num_hidden_layers", "core.layers", 12),
+        Field("num_attention_heads", "core.heads", 12),
+        Field("intermediate_size", "core.feedforward", 3072),
+        Field("hidden_act", "core.activation", "gelu", ACTIVATIONS),
+        Field("hidden_dropout_prob", "dropout", 0.1),
+        Field("layer_norm_eps", "core.norm_eps", 1e-12),
+        Field("type_vocab_size", None, 2),
+        Field("max_position_embeddings", None, 512),
+    )
+    positions_field = "max_position_embeddings"
+    offset: ClassVar[int] = 0
+    """Position of the first token."""
+    implied: ClassVar[dict[str, Any]] = {
+        "core.norm_order": "post",
+        "core.embedding_norm": True,
+        "core.positions.name": "learned",
+        "embedding_scale": "one",
+        "head_norm": False,
+    }
+    head: ClassVar[str] = "tanh"
+    fixed: ClassVar[dict[str, Any]] = {
+        "is_decoder": False,
+        "add_cross_attention": False,
+        "position_embedding_type": "absolute",
+    }
+    tensors: ClassVar[dict[str, str]] = _encoder("bert", "encoder.layer", _LAYER) | {
+        "bert.pooler.dense": "writer.dense",
+        "classifier": "writer.output",
+    }
+    renamed: ClassVar[dict[str, str]] = {
+        r"LayerNorm\.gamma$": "LayerNorm.weight",
+        r"LayerNorm\.beta$": "LayerNorm.bias",
+    }
+    ignored = r".*\.position_ids"
+    folded = r".*\.(position|token_type)_embeddings\.weight"
+
+    def complete(self, config: Config) -> dict[str, Any]:
+        full = super().complete(config)
+        if full.get("problem_type") not in (None, "single_label_classification"):
+            raise UserError(
+                f"problem_type must be single_label_classification, got {full['problem_type']!r}"
+            )
+        return full
+
+    def read(self, config: Config) -> dict[str, Any]:
+        settings = super().read(config)
+        settings["core.positions.max_length"] = config[self.positions_field] - self.offset
+        if config["architectures"][0].endswith("ForSequenceClassification"):
+            settings |= {"pool": "cls", "head": self.head}
+        return settings
+
+    def write(self, settings: Mapping[str, Any], num_positions: int, run: Any) -> dict[str, Any]:
+        return super().write(settings, num_positions + self.offset, run)
+
+    def run_settings(self, config: Config) -> dict[str, Any]:
+        return {"data": {"max_length": config[self.positions_field] - self.offset}}
+
+    def artifacts(self, config: Config) -> dict[str, Any]:
+        return label_artifacts(config)
+
+    def fold(self, theirs: dict[str, Tensor], config: Config) -> None:
+        for name in [name for name in theirs if name.endswith(".token_type_embeddings.weight")]:
+            positions = name.replace("token_type", "position")
+            theirs[positions] = theirs[positions][self.offset :] + theirs.pop(name)[0]
+
+    def unfold(self, theirs: dict[str, Tensor], config: Config) -> None:
+        for name in [name for name in theirs if name.endswith(".position_embeddings.weight")]:
+            positions, width = theirs[name], config["hidden_size"]
+            theirs[name] = torch.cat((positions.new_zeros(self.offset, width), positions))
+            segments = positions.new_zeros(config["type_vocab_size"], width)
+            theirs[name.replace("position", "token_type")] = segments
+
+
+class Roberta(Bert):
+    """RobertaForSequenceClassification."""
+
+    model_type = "roberta"
+    recipes: ClassVar[dict[str, str]] = {"RobertaForSequenceClassification": "reviews"}
+    offset = 2
+    tensors: ClassVar[dict[str, str]] = _encoder("roberta", "encoder.layer", _LAYER) | {
+        "classifier.dense": "writer.dense",
+        "classifier.out_proj": "writer.output",
+    }
+    fixed: ClassVar[dict[str, Any]] = Bert.fixed | {"pad_token_id": 1}
+
+
+class DistilBert(Bert):
+    """DistilBertForSequenceClassification and DistilBertForTokenClassification."""
+
+    model_type = "distilbert"
+    recipes: ClassVar[dict[str, str]] = {
+        "DistilBertForSequenceClassification": "reviews",
+        "DistilBertForTokenClassification": "tags",
+    }
+    fields: ClassVar[tuple[Field, ...]] = (
+        Field("vocab_size", None, 30522),
+        Field("dim", "core.width", 768),
+        Field("n_layers", "core.layers", 6),
+        Field("n_heads", "core.heads", 12),
+        Field("hidden_dim", "core.feedforward", 3072),
+        Field("activation", "core.activation", "gelu", ACTIVATIONS),
+        Field("dropout", "dropout", 0.1),
+        Field("max_position_embeddings", None, 512),
+    )
+    implied: ClassVar[dict[str, Any]] = Bert.implied | {"core.norm_eps": 1e-12}
+    head = "relu"
+    fixed: ClassVar[dict[str, Any]] = {"sinusoidal_pos_embds": False}
+    tensors: ClassVar[dict[str, str]] = _encoder(
+        "distilbert",
+        "transformer.layer",
+        {
+            "attention.q_lin": "attention.query",
+            "attention.k_lin": "attention.key",
+            "attention.v_lin": "attention.value",
+            "attention.out_lin": "attention.output",
+            "sa_layer_norm": "add_attention.norm",
+            "ffn.lin1": "feedforward.expand",
+            "ffn.lin2": "feedforward.contract",
+            "output_layer_norm": "add_feedforward.norm",
+        },
+    ) | {"pre_classifier": "writer.dense", "classifier": "writer.output"}
+    folded = r"$^"
+
+    def unfold(self, theirs: dict[str, Tensor], config: Config) -> None:
+        pass

@@ -1,0 +1,308 @@
+"""Base class of families, and their registry.
+
+A family is tables: its fields of config.json and our settings, its tensors and our parameters, both
+read in both directions. What it cannot express is found by reading what it writes: a setting that
+comes back with another value has no place in it.
+"""
+
+import difflib
+import importlib
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple
+
+from torch import Tensor
+
+from regard.data.text.labels import Labels
+from regard.errors import UserError
+from regard.layers.positions.config import LearnedConfig, RotaryConfig, SinusoidalConfig
+from regard.layers.positions.sinusoidal import sinusoids
+from regard.models.config import LanguageModelConfig
+from regard.models.cores.config import TransformerConfig
+from regard.recipes.registry import get_entry
+from regard.settings.tree import apply_changes, find_differences, to_plain
+
+Tensors = Mapping[str, Tensor]
+"""Parameters by name."""
+Config = Mapping[str, Any]
+"""Content of config.json, with the defaults of the family."""
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+    "gelu_fast": "gelu-tanh",
+    "silu": "silu",
+    "swish": "silu",
+}
+"""Our names of their activations."""
+_HERE = "regard.exchange.families"
+_MODULES = {
+    "gpt2": f"{_HERE}.gpt2:GPT2",
+    "llama": f"{_HERE}.llama:Llama",
+    "qwen2": f"{_HERE}.llama:Qwen2",
+    "qwen3": f"{_HERE}.llama:Qwen3",
+    "bert": f"{_HERE}.bert:Bert",
+    "roberta": f"{_HERE}.bert:Roberta",
+    "distilbert": f"{_HERE}.bert:DistilBert",
+    "vit": f"{_HERE}.vit:ViT",
+    "marian": f"{_HERE}.marian:Marian",
+    "pegasus": f"{_HERE}.marian:Pegasus",
+}
+"""Class of each family by model_type. Exports choose the first that can express the model."""
+
+
+class Field(NamedTuple):
+    """Field of a config.json, and our setting."""
+
+    name: str
+    setting: str | None
+    """Path of the setting; None: the family reads the field itself."""
+    default: Any
+    """Value of a file that leaves the field out."""
+    values: Mapping[Any, Any] = {}
+    """Our values by theirs, if they differ."""
+
+    def read(self, value: Any) -> Any:
+        if not self.values:
+            return value
+        if value not in self.values:
+            known = ", ".join(map(str, self.values))
+            raise UserError(f"{self.name} must be one of {known}, got {value!r}")
+        return self.values[value]
+
+    def write(self, value: Any) -> Any:
+        theirs = {ours: name for name, ours in [*self.values.items()][::-1]}
+        return theirs.get(value, self.default) if self.values else value
+
+
+class Family:
+    """Family of models of Transformers."""
+
+    model_type: ClassVar[str]
+    recipes: ClassVar[dict[str, str]]
+    """Recipe of an imported model, by its architecture."""
+    fields: ClassVar[tuple[Field, ...]]
+    positions_field: ClassVar[str]
+    """Field of the maximum number of positions."""
+    implied: ClassVar[dict[str, Any]]
+    """Settings that all models of the family have, by path."""
+    fixed: ClassVar[dict[str, Any]] = {}
+    """Fields of which only one value has a place here."""
+    tensors: ClassVar[dict[str, str]]
+    """Rules of the tensors (regard.exchange.rules)."""
+    folded: ClassVar[str] = r"$^"
+    """Pattern of the tensors that `fold` takes."""
+    copies: ClassVar[dict[str, str]] = {}
+    """Tensors that may be left out, as they equal others: {copy: original}."""
+    renamed: ClassVar[dict[str, str]] = {}
+    """Names of other years: replacements of patterns."""
+    ignored: ClassVar[str] = r"$^"
+    """Pattern of tensors that are no parameters, such as masks."""
+
+    def complete(self, config: Config) -> dict[str, Any]:
+        """Return a config with defaults. Raises: UserError for a value that has no place here."""
+        full = {field.name: field.default for field in self.fields}
+        full |= {**self.fixed, **config}
+        for name, _, default, _ in self.fields:
+            value, kind = full[name], type(default)
+            if kind is float and type(value) is int:
+                value = full[name] = float(value)
+            if default is not None and type(value) is not kind:
+                raise UserError(f"{name} must be a value like {default!r}, got {value!r}")
+        for name, expected in self.fixed.items():
+            if full[name] != expected:
+                raise UserError(f"{name} must be {expected!r}, got {full[name]!r}")
+        architecture = (full.get("architectures") or ["none"])[0]
+        if architecture not in self.recipes:
+            known = ", ".join(self.recipes)
+            raise UserError(f"architectures must be one of {known}, got {architecture}")
+        return full
+
+    def read(self, config: Config) -> dict[str, Any]:
+        """Return the settings of a model by path."""
+        settings: dict[str, Any] = {"core.name": "transformer", **self.implied}
+        sources = dict[str, str]()
+        for field in self.fields:
+            if field.setting is None or config[field.name] is None:
+                continue
+            value = field.read(config[field.name])
+            if field.setting in sources and settings[field.setting] != value:
+                other = sources[field.setting]
+                raise UserError(f"{field.name} must equal {other}={config[other]}, got {value!r}")
+            settings[field.setting], sources[field.setting] = value, field.name
+        settings.setdefault("core.head_dim", settings["core.width"] // settings["core.heads"])
+        return settings
+
+    def write(self, settings: Mapping[str, Any], num_positions: int, run: Any) -> dict[str, Any]:
+        """Return the config.json of the settings of a model, by path; run: settings of the run."""
+        config = {
+            field.name: field.write(settings.get(field.setting, field.default))
+            for field in self.fields
+            if field.setting is not None
+        }
+        return config | {self.positions_field: num_positions}
+
+    def run_settings(self, config: Config) -> dict[str, Any]:
+        """Return further settings of an imported run."""
+        return {"context": config[self.positions_field]}
+
+    def artifacts(self, config: Config) -> dict[str, Any]:
+        """Return the artifacts of an imported run besides its tokenizers."""
+        return {}
+
+    def files(self, config: Config, settings: Any) -> dict[str, Any]:
+        """Return further JSON files of an export by name; settings: of the run."""
+        return {}
+
+    def computed(self, config: Config) -> Tensors:
+        """Return the tensors that files leave out, as they are computed."""
+        return {}
+
+    def is_folded(self, name: str) -> bool:
+        """Return True for a tensor that `fold` takes."""
+        return re.fullmatch(self.folded, name) is not None
+
+    def fold(self, theirs: dict[str, Tensor], config: Config) -> None:
+        """Replace tensors that have no place here by others, with which a model computes the same.
+
+        theirs: the tensors for which `is_folded` is True, by name.
+        """
+
+    def unfold(self, theirs: dict[str, Tensor], config: Config) -> None:
+        """Add to exported tensors those that `fold` removed, without effect."""
+
+    def adapt(self, model: Any, tensors: Tensors, num_positions: int) -> tuple[Any, Tensors]:
+        """Return settings that this family has, and tensors, which compute the same.
+
+        Positions become a table of `num_positions` vectors.
+        """
+        core, name = model.core, "core.positions.weight"
+        if isinstance(core.positions, LearnedConfig):
+            table = tensors[name][:num_positions]
+        elif isinstance(core.positions, SinusoidalConfig):
+            table = sinusoids(0, num_positions, core.width).float()
+        else:
+            return model, tensors
+        core = replace(core, positions=LearnedConfig(max_length=len(table)))
+        return replace(model, core=core), {**tensors, name: table}
+
+    def rename(self, names: Any) -> dict[str, str]:
+        """Return the names of this family of the tensors of a file, {theirs: in the file}."""
+        found = {}
+        for name in names:
+            known = name
+            for pattern, replacement in self.renamed.items():
+                known = re.sub(pattern, replacement, known)
+            if not re.fullmatch(self.ignored, known):
+                found[known] = name
+        return found
+
+    def express(
+        self, model: Any, num_positions: int, run: Any, architecture: str
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the config of the settings of a model, and those that it cannot express."""
+        named = {"model_type": self.model_type, "architectures": [architecture]}
+        config = self.complete(self.write(flatten(resolve(model)), num_positions, run) | named)
+        back = apply_changes(type(model)(), nest(self.read(config)), called=str)
+        different = find_differences(resolve(model), resolve(back))
+        return config, {name: ours for name, (ours, _) in different.items() if name != "dropout"}
+
+
+class Expressed(NamedTuple):
+    """Family of an exported model, its config, and the tensors that its rules export."""
+
+    family: Family
+    config: dict[str, Any]
+    tensors: Tensors
+
+
+def family_of(model_type: Any) -> Family:
+    """Return the family of a model_type. Raises: UserError with the nearest one."""
+    if model_type not in _MODULES:
+        near = difflib.get_close_matches(str(model_type), _MODULES, n=1, cutoff=0.5)
+        hint = f"; the nearest is {near[0]}" if near else ""
+        known = ", ".join(_MODULES)
+        raise UserError(f"model_type must be one of {known}, got {model_type!r}{hint}")
+    module, _, name = _MODULES[model_type].partition(":")
+    return getattr(importlib.import_module(module), name)()
+
+
+def find_family(run: Any, tensors: Tensors, num_positions: int, origin: Any) -> Expressed:
+    """Return the first family that can express the model of the settings of a run, or the one that
+    it is imported from.
+
+    Raises: UserError with the settings that have no place in the nearest one.
+    """
+    refusals, model = list[tuple[int, str]](), getattr(run, "model", None)
+    for family in map(family_of, _MODULES if origin is None else [origin.model_type]):
+        for architecture, recipe in family.recipes.items():
+            is_kind = type(model) is type(get_entry(recipe).config().model)
+            if model is None or not is_kind or not isinstance(model.core, TransformerConfig):
+                continue
+            adapted, own = family.adapt(model, tensors, num_positions)
+            config, different = family.express(adapted, num_positions, run, architecture)
+            if not different:
+                return Expressed(family, config, own)
+            shown = ", ".join(f"model.{name}={value}" for name, value in [*different.items()][:3])
+            refusals.append((len(different), f"{shown} has no place in {architecture}"))
+    reason = min(refusals)[1] if refusals else "it has no model of this kind"
+    raise UserError(f"Transformers cannot express this run: {reason}; choose another --to")
+
+
+def resolve(model: Any) -> dict[str, Any]:
+    """Return settings with what the model uses in place of None, without those of computation."""
+    plain, core = to_plain(model), model.core
+    own, size = plain["core"], core.query_size
+    used = {
+        "decoder_layers": core.layers,
+        "head_dim": size,
+        "key_heads": core.heads,
+        "head_key_dim": size,
+        "head_value_dim": size,
+        "score_hidden": size,
+        "beta": 1.0,
+        "attention_bias": "all" if core.bias else "none",
+        "final_norm": core.norm_order == "pre",
+    }
+    own |= {name: value for name, value in used.items() if own[name] is None}
+    del own["kernel"]
+    if isinstance(core.positions, RotaryConfig):
+        own["positions"]["dim"] = core.positions.dim or size
+        unused = ("factor", "low_freq_factor", "high_freq_factor", "original_max_length")
+        first = {"none": 0, "linear": 1}.get(core.positions.scaling, len(unused))
+        for name in unused[first:]:
+            del own["positions"][name]
+    if "embedding_dim" in plain:
+        scale = "one" if isinstance(model, LanguageModelConfig) else "root"
+        plain["embedding_dim"] = model.embedding_dim or core.width
+        plain["embedding_scale"] = model.embedding_scale or scale
+    return plain
+
+
+def label_artifacts(config: Config) -> dict[str, Any]:
+    """Return the labels of a classifier."""
+    given = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
+    return {"labels.json": Labels(tuple(given[name] for name in sorted(given, key=int)))}
+
+
+def nest(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by path as nested dicts."""
+    nested: dict[str, Any] = {}
+    for path, value in settings.items():
+        node = nested
+        *above, last = path.split(".")
+        for name in above:
+            node = node.setdefault(name, {})
+        node[last] = value
+    return nested
+
+
+def flatten(nested: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Return nested settings by path."""
+    settings: dict[str, Any] = {}
+    for name, value in nested.items():
+        is_group = isinstance(value, Mapping)
+        settings |= flatten(value, f"{path}{name}.") if is_group else {f"{path}{name}": value}
+    return settings

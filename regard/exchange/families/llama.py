@@ -1,0 +1,160 @@
+"""Llama, Qwen2 and Qwen3: causal language models with rotary positions. (touvron2023,
+yang2024, yang2025)
+
+    x = E[id];   x = x + attention(RMSNorm(x));   x = x + FFN(RMSNorm(x));   logits = RMSNorm(x) W^T
+    FFN(x) = W_2 (f(W_g x) * (W_1 x))
+
+Qwen2: biases of queries, keys and values alone; a run of ours with these is a Llama whose biases of
+the output are 0, as Transformers 5 replaces the tokenizer of any Qwen2. Qwen3: norms of the queries
+and keys of each head. Theirs rotate halves of a head, as ours do. Angles are those of the base
+(default), divided by factor (linear), or llama3.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import torch
+
+from regard.errors import UserError
+from regard.exchange.families.family import ACTIVATIONS, Config, Family, Field, Tensors
+
+_ANGLES = "core.positions."
+_SCALED: dict[str, dict[str, str]] = {
+    "none": {},
+    "linear": {"factor": "factor"},
+    "llama3": {
+        "factor": "factor",
+        "low_freq_factor": "low_freq_factor",
+        "high_freq_factor": "high_freq_factor",
+        "original_max_length": "original_max_position_embeddings",
+    },
+}
+"""Their names of our settings of each scaling of the angles."""
+
+
+class Llama(Family):
+    """LlamaForCausalLM."""
+
+    model_type = "llama"
+    recipes: ClassVar[dict[str, str]] = {"LlamaForCausalLM": "language"}
+    fields: ClassVar[tuple[Field, ...]] = (
+        Field("vocab_size", None, 32000),
+        Field("hidden_size", "core.width", 4096),
+        Field("intermediate_size", "core.feedforward", 11008),
+        Field("num_hidden_layers", "core.layers", 32),
+        Field("num_attention_heads", "core.heads", 32),
+        Field("num_key_value_heads", "core.key_heads", None),
+        Field("head_dim", "core.head_dim", None),
+        Field("hidden_act", "core.activation", "silu", ACTIVATIONS),
+        Field("max_position_embeddings", None, 2048),
+        Field("rms_norm_eps", "core.norm_eps", 1e-6),
+        Field("attention_bias", "core.attention_bias", False, {True: "all", False: "none"}),
+        Field("mlp_bias", "core.bias", False),
+        Field("tie_word_embeddings", "tie", False, {True: "target", False: "none"}),
+    )
+    positions_field = "max_position_embeddings"
+    implied: ClassVar[dict[str, Any]] = {
+        "core.gated": True,
+        "core.norm": "rms",
+        "core.positions.name": "rotary",
+        "embedding_scale": "one",
+    }
+    tensors: ClassVar[dict[str, str]] = {
+        "model.embed_tokens": "writer.inputs.table",
+        "model.layers.*.self_attn.q_proj": "core.decoder.*.attention.query",
+        "model.layers.*.self_attn.k_proj": "core.decoder.*.attention.key",
+        "model.layers.*.self_attn.v_proj": "core.decoder.*.attention.value",
+        "model.layers.*.self_attn.o_proj": "core.decoder.*.attention.output",
+        "model.layers.*.input_layernorm": "core.decoder.*.add_attention.norm",
+        "model.layers.*.mlp.gate_proj": "core.decoder.*.feedforward.gate",
+        "model.layers.*.mlp.up_proj": "core.decoder.*.feedforward.expand",
+        "model.layers.*.mlp.down_proj": "core.decoder.*.feedforward.contract",
+        "model.layers.*.post_attention_layernorm": "core.decoder.*.add_feedforward.norm",
+        "model.norm": "core.decoder_norm",
+        "lm_head": "writer.output_table",
+    }
+    copies: ClassVar[dict[str, str]] = {"lm_head.weight": "model.embed_tokens.weight"}
+    ignored = r".*rotary_emb\.inv_freq"
+
+    def complete(self, config: Config) -> dict[str, Any]:
+        full = super().complete(config)
+        width, heads = full["hidden_size"], full["num_attention_heads"]
+        if heads < 1 or width % heads:
+            raise UserError(f"num_attention_heads must divide hidden_size={width}, got {heads}")
+        kinds = set(full.get("layer_types") or ()) - {"full_attention"}
+        if kinds:
+            raise UserError(f"layer_types must be full_attention, got {', '.join(sorted(kinds))}")
+        return full
+
+    def read(self, config: Config) -> dict[str, Any]:
+        given = config.get("rope_parameters") or config.get("rope_scaling") or {}
+        kind = given.get("rope_type", given.get("type", "default"))
+        scaling = "none" if kind == "default" else kind
+        if scaling not in _SCALED:
+            raise UserError(f"rope_type must be default, linear or llama3, got {kind!r}")
+        if given.get("partial_rotary_factor", 1.0) != 1.0:
+            raise UserError(f"partial_rotary_factor must be 1, got {given}")
+        missing = [name for name in _SCALED[scaling].values() if name not in given]
+        if missing:
+            raise UserError(f"rope_parameters: {missing[0]} is missing, which {kind} needs")
+        base = given.get("rope_theta", config.get("rope_theta", 10000.0))
+        angles = {_ANGLES + ours: given[theirs] for ours, theirs in _SCALED[scaling].items()}
+        angles |= {f"{_ANGLES}base": base, f"{_ANGLES}scaling": scaling}
+        return super().read(config) | angles
+
+    def write(self, settings: Mapping[str, Any], num_positions: int, run: Any) -> dict[str, Any]:
+        scaling = settings.get(f"{_ANGLES}scaling", "none")
+        kind = "default" if scaling == "none" else scaling
+        angles = {"rope_type": kind, "rope_theta": settings.get(f"{_ANGLES}base", 10000.0)}
+        angles |= {theirs: settings[_ANGLES + ours] for ours, theirs in _SCALED[scaling].items()}
+        return super().write(settings, num_positions, run) | {"rope_parameters": angles}
+
+    def adapt(self, model: Any, tensors: Tensors, num_positions: int) -> tuple[Any, Tensors]:
+        core = model.core
+        if core.attention_bias != "qkv":
+            return model, tensors
+        zeros = {
+            f"core.decoder.{layer}.attention.output.bias": torch.zeros(core.width)
+            for layer in range(core.decoder_layers or core.layers)
+        }
+        return replace(model, core=replace(core, attention_bias="all")), {**tensors, **zeros}
+
+
+class Qwen2(Llama):
+    """Qwen2ForCausalLM."""
+
+    model_type = "qwen2"
+    recipes: ClassVar[dict[str, str]] = {"Qwen2ForCausalLM": "language"}
+    fields: ClassVar[tuple[Field, ...]] = tuple(
+        field for field in Llama.fields if not field.name.endswith("_bias")
+    )
+    implied: ClassVar[dict[str, Any]] = Llama.implied | {
+        "core.bias": False,
+        "core.attention_bias": "qkv",
+    }
+    fixed: ClassVar[dict[str, Any]] = {"use_sliding_window": False}
+
+    def adapt(self, model: Any, tensors: Tensors, num_positions: int) -> tuple[Any, Tensors]:
+        return model, tensors
+
+
+class Qwen3(Llama):
+    """Qwen3ForCausalLM."""
+
+    model_type = "qwen3"
+    recipes: ClassVar[dict[str, str]] = {"Qwen3ForCausalLM": "language"}
+    fields: ClassVar[tuple[Field, ...]] = tuple(
+        field._replace(default=128) if field.name == "head_dim" else field
+        for field in Llama.fields
+        if field.name != "mlp_bias"
+    )
+    implied: ClassVar[dict[str, Any]] = Llama.implied | {
+        "core.bias": False,
+        "core.qk_norm": "rms",
+    }
+    fixed: ClassVar[dict[str, Any]] = {"use_sliding_window": False}
+    tensors: ClassVar[dict[str, str]] = Llama.tensors | {
+        "model.layers.*.self_attn.q_norm": "core.decoder.*.attention.query_norm",
+        "model.layers.*.self_attn.k_norm": "core.decoder.*.attention.key_norm",
+    }

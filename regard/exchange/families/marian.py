@@ -1,0 +1,127 @@
+"""Marian and Pegasus: encoder-decoders of one vocabulary. (junczysdowmunt2018, zhang2020)
+
+    x = c E[id] + P;   logits = h E^T + b
+    Marian    x = norm(x + f(x))                     norm order post
+    Pegasus   x = x + f(norm(x)), norm(x) at last    norm order pre
+
+Theirs: positions are sines in the first half of a vector, cosines in the second; files of Marian
+leave them out. Here they are learned positions, whose number limits the length of a text. c is the
+root of the width (scale_embedding) or 1.
+
+A run with two vocabularies is written with one: that of the targets, then that of the sources, of
+which b is so low that none is generated.
+"""
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.exchange.families.family import ACTIVATIONS, Config, Family, Field, Tensors
+
+_NEVER = -1e4
+"""Bias of the logit of a token that is never generated; float16 holds it, too."""
+_READER, _WRITER, _BIAS = "reader.table.weight", "writer.inputs.table.weight", "writer.output_bias"
+
+
+def sines(length: int, dim: int) -> Tensor:
+    """Return Marian's positions: the sines of all angles, then their cosines."""
+    # As Marian computes them, for the same bits.
+    angles = np.arange(length)[:, None] / np.power(10000, 2 * (np.arange(dim) // 2) / dim)
+    halves = np.sin(angles[:, 0::2]), np.cos(angles[:, 1::2])
+    return torch.from_numpy(np.concatenate(halves, axis=1)).float()
+
+
+class Marian(Family):
+    """MarianMTModel."""
+
+    model_type = "marian"
+    recipes: ClassVar[dict[str, str]] = {"MarianMTModel": "translate"}
+    fields = (
+        Field("vocab_size", None, 58101),
+        Field("max_position_embeddings", "core.positions.max_length", 1024),
+        Field("d_model", "core.width", 1024),
+        Field("encoder_layers", "core.layers", 12),
+        Field("decoder_layers", "core.decoder_layers", 12),
+        Field("encoder_attention_heads", "core.heads", 16),
+        Field("decoder_attention_heads", "core.heads", 16),
+        Field("encoder_ffn_dim", "core.feedforward", 4096),
+        Field("decoder_ffn_dim", "core.feedforward", 4096),
+        Field("activation_function", "core.activation", "gelu", ACTIVATIONS),
+        Field("scale_embedding", "embedding_scale", False, {True: "root", False: "one"}),
+        Field("dropout", "dropout", 0.1),
+    )
+    positions_field = "max_position_embeddings"
+    implied: ClassVar[dict[str, Any]] = {
+        "core.norm_order": "post",
+        "core.positions.name": "learned",
+        "tie": "all",
+        "output_bias": True,
+    }
+    fixed: ClassVar[dict[str, Any]] = {
+        "share_encoder_decoder_embeddings": True,
+        "tie_word_embeddings": True,
+    }
+    tensors: ClassVar[dict[str, str]] = {
+        "model.shared": "reader.table",
+        "final_logits_bias^1": _BIAS,
+        **{
+            f"model.{stack}.{theirs}": ours.replace("STACK", stack)
+            for stack in ("encoder", "decoder")
+            for theirs, ours in {
+                "embed_positions": "core.positions",
+                "layers.*.self_attn.q_proj": "core.STACK.*.attention.query",
+                "layers.*.self_attn.k_proj": "core.STACK.*.attention.key",
+                "layers.*.self_attn.v_proj": "core.STACK.*.attention.value",
+                "layers.*.self_attn.out_proj": "core.STACK.*.attention.output",
+                "layers.*.self_attn_layer_norm": "core.STACK.*.add_attention.norm",
+                "layers.*.encoder_attn.q_proj": "core.STACK.*.cross.query",
+                "layers.*.encoder_attn.k_proj": "core.STACK.*.cross.key",
+                "layers.*.encoder_attn.v_proj": "core.STACK.*.cross.value",
+                "layers.*.encoder_attn.out_proj": "core.STACK.*.cross.output",
+                "layers.*.encoder_attn_layer_norm": "core.STACK.*.add_cross.norm",
+                "layers.*.fc1": "core.STACK.*.feedforward.expand",
+                "layers.*.fc2": "core.STACK.*.feedforward.contract",
+                "layers.*.final_layer_norm": "core.STACK.*.add_feedforward.norm",
+                "layer_norm": "core.STACK_norm",
+            }.items()
+        },
+    }
+    copies: ClassVar[dict[str, str]] = {
+        f"{name}.weight": "model.shared.weight"
+        for name in ("model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
+    }
+
+    def run_settings(self, config: Config) -> dict[str, Any]:
+        longest = config[self.positions_field]
+        return {"data": {"max_length": longest - 1}, "decode": {"max_length": longest}}
+
+    def computed(self, config: Config) -> Tensors:
+        table = sines(config["max_position_embeddings"], config["d_model"])
+        return {f"model.{stack}.embed_positions.weight": table for stack in ("encoder", "decoder")}
+
+    def adapt(self, model: Any, tensors: Tensors, num_positions: int) -> tuple[Any, Tensors]:
+        model, tensors = super().adapt(model, tensors, num_positions)
+        own = dict(tensors)
+        if not model.output_bias:
+            own[_BIAS] = torch.zeros(len(own.get(_WRITER, own[_READER])))
+        if model.tie == "target":
+            sources = own[_READER]
+            own[_READER] = torch.cat((own.pop(_WRITER), sources))
+            own[_BIAS] = torch.cat((own[_BIAS], torch.full((len(sources),), _NEVER)))
+            model = replace(model, tie="all")
+        return replace(model, output_bias=True), own
+
+
+class Pegasus(Marian):
+    """PegasusForConditionalGeneration."""
+
+    model_type = "pegasus"
+    recipes: ClassVar[dict[str, str]] = {"PegasusForConditionalGeneration": "translate"}
+    implied: ClassVar[dict[str, Any]] = Marian.implied | {"core.norm_order": "pre"}
+    fixed: ClassVar[dict[str, Any]] = {"tie_word_embeddings": True}
+
+    def computed(self, config: Config) -> Tensors:
+        return {}

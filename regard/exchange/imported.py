@@ -1,0 +1,101 @@
+"""Import of a folder of Transformers as a run, with the bits of its parameters."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from regard.errors import UserError
+from regard.exchange.families.family import Config, Family, family_of, nest
+from regard.exchange.files import CONFIG, ORIGINALS, TensorFiles, read_config
+from regard.exchange.formats import new_folder
+from regard.exchange.pieces import read_tokenizers
+from regard.exchange.rules import check_shapes, load_parameters, make_rules
+from regard.recipes.base.run import ARTIFACTS, Origin, Run
+from regard.recipes.load import create_recipe
+from regard.recipes.registry import get_entry
+from regard.recipes.run_folder import write_run
+from regard.settings.tree import apply_changes
+from regard.system.files import hash_file
+from regard.training.tensors import find_nonfinite, tensors_of, ties_of, write_tensors
+
+
+def import_folder(folder: Path, out: Path, *, notify: Callable[[str], None]) -> Run:
+    """Write the model of a folder of Transformers as a run folder, and return the run.
+
+    Nothing that a file names is imported or run.
+
+    Raises: UserError naming the file and the field or tensor that has no place here, or if `out` is
+            not empty; then nothing is written.
+    """
+    given = read_config(folder)
+    try:
+        family = family_of(given.get("model_type"))
+        config = family.complete(given)
+        architecture = config["architectures"][0]
+        entry = get_entry(family.recipes[architecture])
+        changes = family.run_settings(config) | {"model": nest(family.read(config))}
+        if entry.input == "text":
+            changes["tokenizer"] = {"kind": "pretrained"}
+        settings = apply_changes(entry.config(), changes, called=str)
+    except UserError as error:
+        raise UserError(f"{folder / CONFIG}: {error}") from error
+    files = TensorFiles(folder, architecture)
+    halves = sum(kind in ("F16", "BF16") for kind in files.kinds.values())
+    if halves:
+        notify(f"{folder}: {halves} of {len(files)} tensors have half precision: now float32")
+    hashes = [hash_file(path) for path in files.paths]
+    origin = Origin(
+        folder=str(folder.absolute()),
+        model_type=family.model_type,
+        size=sum(path.stat().st_size for path in files.paths),
+        weights=hashes[0] if len(hashes) == 1 else hashlib.sha256(str(hashes).encode()).hexdigest(),
+    )
+    run = Run(recipe=entry.name, seed=1, config=settings, origin=origin)
+    with new_folder(out) as unfinished:
+        artifacts = unfinished / ARTIFACTS
+        artifacts.mkdir()
+        found = family.artifacts(config)
+        if "tokenizer" in changes:
+            found |= read_tokenizers(folder, config)
+        for name, artifact in found.items():
+            artifact.save(artifacts / name)
+        recipe = create_recipe(run, notify)
+        recipe.open(artifacts)
+        with torch.device("meta"):
+            model = recipe.model()
+        try:
+            parameters, originals = _load(family, config, files, tensors_of(model))
+        except UserError as error:
+            raise UserError(f"{folder}: {error}") from error
+        if bad := find_nonfinite(model, parameters):
+            raise UserError(f"{folder}: {bad}")
+        write_run(unfinished, run)
+        write_tensors(unfinished / "model.safetensors", parameters, ties=ties_of(model))
+        if originals:
+            write_tensors(artifacts / ORIGINALS, originals)
+    return run
+
+
+def _load(
+    family: Family, config: Config, files: TensorFiles, own: dict[str, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return our parameters, and their tensors that are folded; `own`: parameters of our shapes."""
+    rules, names = make_rules(family.tensors, own), family.rename(files)
+    expected = {rule.theirs for rule in rules}
+    for copy in (family.copies.keys() & names.keys()) - expected:
+        original = family.copies[copy]
+        if not torch.equal(files[names.pop(copy)], files[names[original]]):
+            raise UserError(f"{copy} must equal {original}")
+    originals = {name: files[names.pop(name)] for name in [*names] if family.is_folded(name)}
+    made = {**family.computed(config), **originals}
+    family.fold(made, config)
+    shapes = {name: tuple(value.shape) for name, value in made.items()}
+    shapes |= {name: files.shapes[names[name]] for name in names}
+    check_shapes(rules, shapes, own)
+    parameters = load_parameters(
+        rules, lambda name: files[names[name]] if name in names else made[name]
+    )
+    return parameters, originals

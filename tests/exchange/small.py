@@ -1,0 +1,176 @@
+"""Small folders of Transformers with random weights of odd sizes, and their models."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+import torch
+import transformers as hf
+from tokenizers import models, pre_tokenizers
+
+import regard
+from regard.exchange.imported import import_folder
+
+VOCAB, POSITIONS = 61, 23
+SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
+_TOKENS = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
+_GPT2 = {
+    "vocab_size": VOCAB,
+    "n_positions": POSITIONS,
+    "n_embd": 20,
+    "n_layer": 3,
+    "n_head": 5,
+    "n_inner": 37,
+    **_TOKENS,
+}
+_LLAMA = {
+    "vocab_size": VOCAB,
+    "hidden_size": 24,
+    "intermediate_size": 37,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": POSITIONS,
+    **_TOKENS,
+}
+_MARIAN = {
+    "vocab_size": VOCAB,
+    "d_model": 20,
+    "encoder_layers": 2,
+    "decoder_layers": 3,
+    "encoder_attention_heads": 5,
+    "decoder_attention_heads": 5,
+    "encoder_ffn_dim": 37,
+    "decoder_ffn_dim": 37,
+    "max_position_embeddings": POSITIONS,
+    "decoder_start_token_id": 0,
+    "forced_eos_token_id": None,
+    **_TOKENS,
+}
+_LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 50.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 3.0,
+    "original_max_position_embeddings": 16,
+}
+_LINEAR = {"rope_type": "linear", "rope_theta": 500.0, "factor": 3.0}
+_BERT = {
+    "vocab_size": VOCAB,
+    "hidden_size": 20,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 5,
+    "intermediate_size": 37,
+    "max_position_embeddings": POSITIONS,
+    "id2label": {0: "bad", 1: "good", 2: "neither"},
+    "pad_token_id": 0,
+}
+CLASSIFIERS: dict[str, tuple[str, Any]] = {
+    "bert": ("BertForSequenceClassification", hf.BertConfig(**_BERT)),
+    "bert-tags": (
+        "BertForTokenClassification",
+        hf.BertConfig(**_BERT | {"hidden_act": "gelu_new", "layer_norm_eps": 1e-3}),
+    ),
+    "roberta": (
+        "RobertaForSequenceClassification",
+        hf.RobertaConfig(**_BERT | {"pad_token_id": 1, "layer_norm_eps": 1e-5}),
+    ),
+    "distilbert": (
+        "DistilBertForSequenceClassification",
+        hf.DistilBertConfig(
+            vocab_size=VOCAB,
+            dim=20,
+            n_layers=3,
+            n_heads=5,
+            hidden_dim=37,
+            max_position_embeddings=POSITIONS,
+            id2label=_BERT["id2label"],
+        ),
+    ),
+    "distilbert-tags": (
+        "DistilBertForTokenClassification",
+        hf.DistilBertConfig(vocab_size=VOCAB, dim=20, n_layers=1, n_heads=5, hidden_dim=37),
+    ),
+}
+CASES: dict[str, Any] = {
+    "gpt2": hf.GPT2Config(**_GPT2),
+    "gpt2-relu": hf.GPT2Config(
+        **_GPT2, activation_function="relu", layer_norm_epsilon=1e-3, scale_attn_weights=False
+    ),
+    "llama": hf.LlamaConfig(**_LLAMA),
+    "llama3": hf.LlamaConfig(
+        **_LLAMA,
+        tie_word_embeddings=True,
+        attention_bias=True,
+        mlp_bias=True,
+        head_dim=10,
+        rope_parameters=_LLAMA3,
+    ),
+    "llama-linear": hf.LlamaConfig(**_LLAMA, attention_bias=True, rope_parameters=_LINEAR),
+    "qwen2": hf.Qwen2Config(**_LLAMA, rms_norm_eps=1e-4),
+    "qwen3": hf.Qwen3Config(**_LLAMA, head_dim=10),
+    "marian": hf.MarianConfig(**_MARIAN, activation_function="swish", scale_embedding=True),
+    "pegasus": hf.PegasusConfig(**_MARIAN, activation_function="relu"),
+}
+
+
+def create_model(case: str, seed: int) -> Any:
+    """Return a model of Transformers with random weights."""
+    if case in CLASSIFIERS:
+        name, config = CLASSIFIERS[case]
+    else:
+        name, config = _ARCHITECTURES[type(CASES[case])], CASES[case]
+    kind = getattr(hf, name)
+    torch.manual_seed(seed)
+    model = kind._from_config(config, attn_implementation="eager")
+    return randomize(model, std=0.6 if case in CLASSIFIERS else 0.3)
+
+
+def randomize(model: Any, *, std: float) -> Any:
+    """Return a model in evaluation, with normal parameters."""
+    with torch.no_grad():
+        for value in model.parameters():
+            if value.requires_grad:
+                value.normal_(std=std)
+        for name, value in model.named_buffers():
+            if name == "final_logits_bias":
+                value.normal_()
+    return model.eval()
+
+
+_ARCHITECTURES = {
+    hf.GPT2Config: "GPT2LMHeadModel",
+    hf.LlamaConfig: "LlamaForCausalLM",
+    hf.Qwen2Config: "Qwen2ForCausalLM",
+    hf.Qwen3Config: "Qwen3ForCausalLM",
+    hf.MarianConfig: "MarianMTModel",
+    hf.PegasusConfig: "PegasusForConditionalGeneration",
+}
+
+
+def save_model(model: Any, folder: Path) -> Path:
+    """Save a model of Transformers with a tokenizer, and return the folder."""
+    model.save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder
+
+
+def write_tokenizer(folder: Path, size: int = VOCAB) -> None:
+    """Write a tokenizer.json of words, t4, t5, ..."""
+    words = [*SPECIALS, *[f"t{number}" for number in range(len(SPECIALS), size)]]
+    vocabulary = {word: number for number, word in enumerate(words)}
+    tokenizer = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(list(SPECIALS))
+    tokenizer.save(str(folder / "tokenizer.json"))
+    names = ("pad_token", "unk_token", "bos_token", "eos_token")
+    config = dict(zip(names, SPECIALS, strict=True))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+
+
+def import_model(folder: Path, out: Path) -> Any:
+    """Import a folder, and return the run."""
+    import_folder(folder, out, notify=lambda _: None)
+    return regard.load(out)

@@ -1,0 +1,294 @@
+"""Import of folders: names of all years, shards, half precision, and what is refused."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+import regard
+from regard.cli.main import main
+from regard.exchange.families.gpt2 import GPT2
+from regard.exchange.files import read_config
+from regard.recipes.run_folder import read_run
+from tests.exchange.small import write_tokenizer
+
+CONFIG = {
+    "model_type": "gpt2",
+    "architectures": ["GPT2LMHeadModel"],
+    "vocab_size": 17,
+    "n_positions": 11,
+    "n_embd": 6,
+    "n_layer": 2,
+    "n_head": 3,
+    "n_inner": 7,
+}
+SHAPES = {
+    "ln_1.weight": (6,),
+    "ln_1.bias": (6,),
+    "attn.c_attn.weight": (6, 18),
+    "attn.c_attn.bias": (18,),
+    "attn.c_proj.weight": (6, 6),
+    "attn.c_proj.bias": (6,),
+    "ln_2.weight": (6,),
+    "ln_2.bias": (6,),
+    "mlp.c_fc.weight": (6, 7),
+    "mlp.c_fc.bias": (7,),
+    "mlp.c_proj.weight": (7, 6),
+    "mlp.c_proj.bias": (6,),
+}
+
+
+def make_tensors() -> dict[str, Tensor]:
+    """Return tensors by the names of this year."""
+    shapes = {f"transformer.h.{n}.{name}": SHAPES[name] for n in range(2) for name in SHAPES}
+    shapes |= {"transformer.wte.weight": (17, 6), "transformer.wpe.weight": (11, 6)}
+    shapes |= {"transformer.ln_f.weight": (6,), "transformer.ln_f.bias": (6,)}
+    generator = torch.Generator().manual_seed(5)
+    return {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+
+
+def write_folder(
+    folder: Path, tensors: dict[str, Tensor] | None = None, **fields: Any
+) -> dict[str, Tensor]:
+    """Write a folder of GPT-2 and return its tensors."""
+    folder.mkdir()
+    config = {name: value for name, value in {**CONFIG, **fields}.items() if value is not None}
+    (folder / "config.json").write_text(json.dumps(config))
+    tensors = make_tensors() if tensors is None else tensors
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    write_tokenizer(folder, size=17)
+    return tensors
+
+
+def run_import(folder: Path, capsys: Any) -> str:
+    """Import a folder that is refused, and return the message."""
+    out = folder.parent / "new" / "run"
+    before = sorted(folder.parent.iterdir())
+    assert main(["import", str(folder), "--run", str(out)]) == 2
+    assert sorted(folder.parent.iterdir()) == before
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    return err
+
+
+def test_folder_is_a_run_and_its_export_has_the_same_tensors(tmp_path: Path, capsys: Any) -> None:
+    tensors = write_folder(tmp_path / "given")
+    out, back = tmp_path / "run", tmp_path / "back"
+    assert main(["import", str(tmp_path / "given"), "--run", str(out)]) == 0
+    assert main(["export", str(out), "--to", "transformers", "--out", str(back)]) == 0
+    again = load_file(back / "model.safetensors")
+    assert again.keys() == tensors.keys()
+    assert [name for name in tensors if not torch.equal(tensors[name], again[name])] == []
+    config = read_config(back)
+    assert {name: config[name] for name in CONFIG} == CONFIG
+    run = read_run(out)
+    assert run.recipe == "language"
+    assert run.config.context == 11
+    assert run.origin is not None
+    assert run.origin.size == (tmp_path / "given" / "model.safetensors").stat().st_size
+    trained = regard.load(out)
+    assert len(trained.predict(["t5 t6"], length=3, temperature=0.0)) == 1
+    assert len(trained.look(["t5 t6 t7"])) == 1
+
+
+def test_names_of_earlier_years_masks_and_copies_are_known(tmp_path: Path) -> None:
+    tensors = make_tensors()
+    old = {name.removeprefix("transformer."): value for name, value in tensors.items()}
+    old["lm_head.weight"] = old["wte.weight"].clone()
+    old |= {f"h.{n}.attn.bias": torch.ones(1, 1, 11, 11) for n in range(2)}
+    old |= {f"h.{n}.attn.masked_bias": torch.tensor(-1e4) for n in range(2)}
+    write_folder(tmp_path / "given", old)
+    write_folder(tmp_path / "same", tensors)
+    for name in ("given", "same"):
+        assert main(["import", str(tmp_path / name), "--run", str(tmp_path / f"{name}-run")]) == 0
+    found, expected = (
+        load_file(tmp_path / f"{name}-run" / "model.safetensors") for name in ("given", "same")
+    )
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_shards_are_read_by_their_index(tmp_path: Path) -> None:
+    tensors = write_folder(tmp_path / "given")
+    path, names = tmp_path / "given" / "model.safetensors", sorted(tensors)
+    index = {}
+    for number, part in enumerate((names[:9], names[9:])):
+        file = f"model-{number}.safetensors"
+        save_file({name: tensors[name] for name in part}, path.with_name(file))
+        index |= dict.fromkeys(part, file)
+    path.unlink()
+    path.with_name("model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    assert main(["import", str(tmp_path / "given"), "--run", str(tmp_path / "run")]) == 0
+    found = load_file(tmp_path / "run" / "model.safetensors")
+    assert torch.equal(found["writer.inputs.table.weight"], tensors["transformer.wte.weight"])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_becomes_float32_and_is_said(
+    dtype: torch.dtype, tmp_path: Path, capsys: Any
+) -> None:
+    tensors = {name: value.to(dtype) for name, value in make_tensors().items()}
+    write_folder(tmp_path / "given", tensors)
+    assert main(["import", str(tmp_path / "given"), "--run", str(tmp_path / "run")]) == 0
+    assert "28 of 28 tensors have half precision: now float32" in capsys.readouterr().err
+    found = load_file(tmp_path / "run" / "model.safetensors")["core.positions.weight"]
+    assert torch.equal(found, tensors["transformer.wpe.weight"].float())
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"model_type": "gpt3"}, "model_type must be one of gpt2, .*; the nearest is gpt2"),
+        ({"model_type": None}, "model_type must be one of .*, got None"),
+        ({"architectures": ["GPT2Model"]}, "architectures must be one of GPT2LMHeadModel, got"),
+        (
+            {"activation_function": "tanh"},
+            "activation_function must be one of relu, .*, got 'tanh'",
+        ),
+        ({"add_cross_attention": True}, "add_cross_attention must be False, got True"),
+        ({"n_layer": "2"}, "n_layer must be a value like 12, got '2'"),
+        ({"n_layer": 0}, "model.core.layers must be from 1 to 1,000, got 0"),
+        ({"quantization_config": {"quant_method": "gptq"}}, "quantized weights .gptq."),
+        ({"n_inner": 8}, "h.0.mlp.c_fc.weight is .6, 7., expected .6, 8.;.* in all"),
+        ({"n_layer": 3}, "h.2.ln_1.weight is missing; .*12 in all"),
+        ({"n_layer": 1}, "h.1.attn.c_attn.bias is left over"),
+    ],
+)
+def test_config_that_has_no_place_is_refused(
+    fields: dict[str, Any], message: str, tmp_path: Path, capsys: Any
+) -> None:
+    write_folder(tmp_path / "given", **fields)
+    assert re.search(message, run_import(tmp_path / "given", capsys))
+
+
+def _only_pickles(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def _adapter(folder: Path) -> None:
+    (folder / "adapter_config.json").write_text("{}")
+
+
+def _no_config(folder: Path) -> None:
+    (folder / "config.json").unlink()
+
+
+def _broken_config(folder: Path) -> None:
+    (folder / "config.json").write_text("{")
+
+
+def _no_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+
+
+def _damaged_weights(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"{}")
+
+
+def _write_index(folder: Path, file: str) -> None:
+    (folder / "model.safetensors").unlink()
+    content = json.dumps({"weight_map": {"transformer.wte.weight": file}})
+    (folder / "model.safetensors.index.json").write_text(content)
+
+
+def _missing_shard(folder: Path) -> None:
+    _write_index(folder, "model-1.safetensors")
+
+
+def _outer_shard(folder: Path) -> None:
+    save_file(make_tensors(), folder.parent / "outer.safetensors")
+    _write_index(folder, "../outer.safetensors")
+
+
+def _no_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
+def _large_tokenizer(folder: Path) -> None:
+    write_tokenizer(folder, size=18)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_no_config, "has no config.json"),
+        (_broken_config, "config.json: damaged"),
+        (_adapter, "holds an adapter .*merge it first"),
+        (_only_pickles, "only pytorch_model.bin, .*from transformers import GPT2LMHeadModel"),
+        (_no_weights, "has no model.safetensors"),
+        (_damaged_weights, "model.safetensors: damaged"),
+        (_missing_shard, "model-1.safetensors: no such file"),
+        (_outer_shard, "names a file outside the folder: '../outer.safetensors'"),
+        (_no_tokenizer, "tokenizer"),
+        (_large_tokenizer, "17"),
+    ],
+)
+def test_folder_that_cannot_be_used_is_refused(
+    change: Callable[[Path], None], message: str, tmp_path: Path, capsys: Any
+) -> None:
+    write_folder(tmp_path / "given")
+    change(tmp_path / "given")
+    assert re.search(message, run_import(tmp_path / "given", capsys))
+
+
+def test_tensors_that_cannot_be_used_are_refused(tmp_path: Path, capsys: Any) -> None:
+    name = "transformer.h.0.mlp.c_fc.weight"
+    for number, (value, message) in enumerate(
+        (
+            (torch.full((6, 7), torch.nan), "holds NaN"),
+            (torch.ones((6, 7), dtype=torch.int8), "is I8, expected F32"),
+        )
+    ):
+        write_folder(tmp_path / f"{number}", {**make_tensors(), name: value})
+        assert message in run_import(tmp_path / f"{number}", capsys)
+    head = torch.zeros(17, 6)
+    write_folder(tmp_path / "head", {**make_tensors(), "lm_head.weight": head})
+    assert "lm_head.weight must equal transformer.wte" in run_import(tmp_path / "head", capsys)
+
+
+def test_output_folders_must_be_new(tmp_path: Path, capsys: Any) -> None:
+    write_folder(tmp_path / "given")
+    argv = ["import", str(tmp_path / "given"), "--run", str(tmp_path / "run")]
+    assert main(argv) == 0
+    assert main(argv) == 2
+    assert "is not empty; choose another folder" in capsys.readouterr().err
+    export = ["export", str(tmp_path / "run"), "--to", "transformers", "--out"]
+    assert main([*export, str(tmp_path / "given")]) == 2
+    assert "is not empty" in capsys.readouterr().err
+    assert main([*export, str(tmp_path / "given" / "config.json")]) == 2
+    assert "is a file" in capsys.readouterr().err
+    assert main(["export", str(tmp_path / "run"), "--to", "gguf", "--out", "x"]) == 2
+    assert "--to must be transformers" in capsys.readouterr().err
+
+
+def test_imported_run_is_not_trained_further_but_begins_another(
+    tmp_path: Path, capsys: Any
+) -> None:
+    write_folder(tmp_path / "given")
+    run = tmp_path / "run"
+    assert main(["import", str(tmp_path / "given"), "--run", str(run)]) == 0
+    before = (run / "model.safetensors").read_bytes()
+    assert main(["train", "--run", str(run), "--train.steps", "1"]) == 2
+    assert f"--init {run} starts a new run from it" in capsys.readouterr().err
+    assert (run / "model.safetensors").read_bytes() == before
+    text = tmp_path / "text.txt"
+    text.write_text("t4 t5 t6 t7 t8 t9 " * 40)
+    new = tmp_path / "new"
+    short = ["--train.steps", "2", "--train.warmup", "1", "--train.validate-every", "1"]
+    argv = ["train", "language", "--init", str(run), "--run", str(new), *short]
+    assert main([*argv, "--data.train", str(text), "--context", "5"]) == 0
+    assert read_run(new).origin is None
+    assert not torch.equal(
+        load_file(new / "model.safetensors")["core.positions.weight"],
+        load_file(run / "model.safetensors")["core.positions.weight"],
+    )
+
+
+def test_every_field_that_is_read_has_a_default() -> None:
+    family = GPT2()
+    family.read(family.complete({"architectures": ["GPT2LMHeadModel"]}))

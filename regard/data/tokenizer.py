@@ -264,12 +264,10 @@ class TrainedTokenizer(Tokenizer):
 
     def decode(self, ids: Iterable[int]) -> str:
         """Convert token ids to a text. PAD, BOS and EOS are omitted; UNK becomes <unk>."""
-        shown = []
-        for number in ids:
+        shown = [*ids]
+        for number in shown:
             self.check(number)
-            if number not in (PAD, BOS, EOS):
-                shown.append(number)
-        return self.engine.decode(shown)
+        return self.engine.decode([i for i in shown if i not in (PAD, BOS, EOS)])
 
     def save(self, path: str | Path) -> None:
         pieces = self.pieces[len(SPECIALS) :]
@@ -323,8 +321,8 @@ class PretrainedTokenizer(Tokenizer):
             self.numbers = self.model.get_vocab()
             added = self.model.get_added_tokens_decoder()
             is_bytes = "ByteLevel" in repr(self.model.decoder)
-        self._pieces = {i: piece for piece, i in self.numbers.items() if i not in added}
         names = {i: piece for piece, i in self.numbers.items()}
+        self._pieces = {i: piece for i, piece in names.items() if i not in added}
         if is_bytes:
             names |= {i: _bytes_label(piece) for i, piece in self._pieces.items()}
         self.labels = [names.get(i, f"<extra {i}>") for i in range(file.size)]
@@ -335,14 +333,12 @@ class PretrainedTokenizer(Tokenizer):
             found = _LANGUAGE.match(text) if self.file.vocabulary else None
             code = "" if found is None else found[0]
             pieces = [code] * bool(code) + self.model.encode(text[len(code) :], out_type=str)
-            unknown: Any = self.specials.unk
-            ids = [self.numbers.get(piece, unknown) for piece in pieces]
-            return list(
-                zip(ids, (piece.replace(SHOWN_SPACE, " ") for piece in pieces), strict=True)
-            )
-        encoding = self.model.encode(text, add_special_tokens=False)
-        parts = [text[first:last] for first, last in encoding.offsets]
-        return list(zip(encoding.ids, parts, strict=True))
+            ids: Any = [self.numbers.get(piece, self.specials.unk) for piece in pieces]
+            parts = [piece.replace(SHOWN_SPACE, " ") for piece in pieces]
+        else:
+            encoding = self.model.encode(text, add_special_tokens=False)
+            ids, parts = encoding.ids, [text[first:last] for first, last in encoding.offsets]
+        return list(zip(ids, parts, strict=True))
 
     def decode(self, ids: Iterable[int]) -> str:
         if not isinstance(self.file.model, bytes):
@@ -374,10 +370,8 @@ def train_tokenizers(
     if config.joint:
         both = TrainedTokenizer.train([*sources, *targets], config, origin=origin)
         return both, both
-    first, second = (
-        TrainedTokenizer.train(side, config, origin=origin) for side in (sources, targets)
-    )
-    return first, second
+    train = TrainedTokenizer.train
+    return train(sources, config, origin=origin), train(targets, config, origin=origin)
 
 
 def _normalizer(config: TokenizerConfig, keeps_space: bool) -> normalizers.Normalizer:

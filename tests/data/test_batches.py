@@ -15,7 +15,7 @@ from regard.data.batches import (
     pad_arrays,
     plan_batches,
 )
-from regard.data.tokenizer import BOS, EOS, PAD
+from regard.data.tokenizer import BOS, EOS, PAD, Ends
 from regard.errors import UserError
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 23), st.integers(1, 23)), max_size=60)
@@ -109,6 +109,16 @@ def test_collate_holds_exactly_the_pairs(sequences, data):
         assert side.items.tolist() == [row + [PAD] * (width - len(row)) for row in rows]
         assert side.lengths.tolist() == [len(row) for row in rows]
     assert count_target_tokens(batch) == sum(len(targets[index]) + 1 for index in indices)
+
+
+def test_ids_around_pairs_count_toward_their_lengths():
+    ends = Ends((7,), (8, 9)), Ends((5, 6))
+    pairs = EncodedPairs.from_sequences([[10], [11, 12]], [[13, 14], []], *ends)
+    batch = TokenBatches(pairs, batch_tokens=10, seed=0).collate(0, (0, 1))
+    assert batch.source.items.tolist() == [[7, 10, 8, 9, 0], [7, 11, 12, 8, 9]]
+    assert batch.target.items.tolist() == [[5, 6, 13, 14], [5, 6, 0, 0]]
+    sides = batch.source.lengths.tolist(), batch.target.lengths.tolist()
+    assert pairs.lengths == [*zip(*sides, strict=True)]
 
 
 def test_collate_of_no_rows_has_widths_of_one_and_two():

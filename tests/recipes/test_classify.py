@@ -12,6 +12,7 @@ from PIL import Image
 
 from regard.data.config import LabeledConfig
 from regard.data.text.labels import Labels
+from regard.data.tokenizer import BOS, EOS, UNK, Ends
 from regard.errors import UserError
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.pictures import patch_axis
@@ -112,6 +113,19 @@ def test_reviews_learn_and_answer(reviews):
     (sample,) = trained.look(["it was xyzzy"])
     assert sample.sample.axes["source"].labels[-1] == "<unk:xyzzy>"
     assert trained.recipe.describe().partition(";")[0] == f"{len(trained.recipe.tokenizer)} words"
+
+
+def test_texts_have_the_ids_around_them_of_a_pretrained_tokenizer(reviews, monkeypatch):
+    recipe = load(reviews).recipe
+    (plain,) = recipe.encode_texts(["a good film"])
+    monkeypatch.setattr(recipe.tokenizer, "text_ends", Ends((BOS,), (EOS,)))
+    around, empty = recipe.encode_texts(["a good film", ""])
+    assert around.tolist() == [BOS, *plain.tolist(), EOS]
+    assert empty.tolist() == [BOS, UNK, EOS]
+    most = recipe.config.data.max_length
+    text = recipe.shorten("good " * (most + 9))
+    ((_, ids, _),) = recipe.preprocess(text, 1)
+    assert len(ids) == most
 
 
 def test_reviews_answer_on_the_command_line_and_empty_texts_are_bad_inputs(

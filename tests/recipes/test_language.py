@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regard.cli.main import main
-from regard.data.tokenizer import SPECIALS
+from regard.data.tokenizer import BOS, EOS, SPECIALS, Ends, Specials
 from regard.errors import UserError
 from regard.look.maps import GRADIENT
 from regard.look.record import record
@@ -66,6 +66,18 @@ def test_continues_prompts(run, capsys):
     assert len(long) == 120
     with pytest.raises(UserError, match="input 2 is empty"):
         trained.predict(["the", ""])
+
+
+def test_a_text_begins_and_ends_with_the_ids_of_a_pretrained_tokenizer(run, monkeypatch):
+    trained = load(run / "run")
+    tokenizer, prompt = trained.recipe.tokenizer, "the cat sat on the mat"
+    (plain,) = trained.recipe.preprocess(prompt, 1)
+    monkeypatch.setattr(tokenizer, "specials", Specials(eos=tokenizer.encode("d")[0]))
+    assert trained.predict([prompt], length=9, temperature=0) == [" and"]
+    monkeypatch.setattr(tokenizer, "text_ends", Ends((BOS,), (EOS,)))
+    (row,) = trained.recipe.preprocess(prompt, 1)
+    assert row.ids == [BOS, *plain.ids]
+    assert trained.recipe.token_labels(prompt) == tokenizer.tokens(row.ids)
 
 
 def test_the_context_of_a_continuation_is_an_option(run, capsys):

@@ -10,7 +10,7 @@ import pytest
 from regard.data.config import TaggedConfig, TokenizerConfig
 from regard.data.embedded.tags import make_sentences
 from regard.data.text.tagged import TaggedBatches, TaggedSentences, encode_words, read_tagged
-from regard.data.tokenizer import TrainedTokenizer
+from regard.data.tokenizer import Ends, TrainedTokenizer
 from regard.errors import UserError
 from regard.recipes.load import load
 from regard.recipes.metrics.tags import find_scheme, get_entities, tag_scores
@@ -95,6 +95,8 @@ def test_first_subwords_have_the_tags_and_batches_hold_every_sentence():
     ids, first = encode_words(("ab", "c", "?"), tokenizer)
     assert first == [0, 2, 3]
     assert len(ids) == 4
+    tokenizer.text_ends = Ends((2, 3), (2,))
+    assert encode_words(("ab", "c", "?"), tokenizer) == ([2, 3, *ids, 2], [2, 4, 5])
     rows = [([5, 6, 7], [1, -1, 0]), ([5], [2]), ([6, 6], [0, 1])]
     batches = TaggedBatches(rows, batch_tokens=6, seed=1)
     assert sorted(i for indices in batches.plan(3) for i in indices) == [0, 1, 2]

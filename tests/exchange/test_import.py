@@ -16,7 +16,7 @@ from regard.cli.main import main
 from regard.exchange.families.gpt2 import GPT2
 from regard.exchange.files import read_config
 from regard.recipes.run_folder import read_run
-from tests.exchange.small import write_tokenizer
+from tests.exchange.small import create_model, save_model, write_tokenizer
 
 CONFIG = {
     "model_type": "gpt2",
@@ -292,3 +292,23 @@ def test_imported_run_is_not_trained_further_but_begins_another(
 def test_every_field_that_is_read_has_a_default() -> None:
     family = GPT2()
     family.read(family.complete({"architectures": ["GPT2LMHeadModel"]}))
+
+
+def test_run_for_other_labels_starts_from_an_imported_classifier(
+    tmp_path: Path, capsys: Any
+) -> None:
+    folder = save_model(create_model("bert", 1), tmp_path / "given")
+    run = tmp_path / "run"
+    assert main(["import", str(folder), "--run", str(run)]) == 0
+    lines = [f"t{n} t{n + 1}\t{('good', 'odd')[n % 2]}" for n in range(5, 45)]
+    (tmp_path / "texts.tsv").write_text("\n".join(lines) + "\n")
+    short = ["--train.steps", "2", "--train.warmup", "1", "--train.validate-every", "1"]
+    argv = ["train", "reviews", "--init", str(run), "--run", str(tmp_path / "new"), *short]
+    assert main([*argv, "--data.train", str(tmp_path / "texts.tsv")]) == 0
+    assert "new labels: odd" in capsys.readouterr().err
+    before, after = (
+        load_file(path / "model.safetensors")["writer.output.weight"]
+        for path in (run, tmp_path / "new")
+    )
+    assert after.shape == (2, 20)
+    assert (after[0] - before[1]).abs().max() < 0.01  # good

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from regard.cli.main import main
+from tests.recipes.commands import run_file
 
 ROOT = Path(__file__).parents[2]
 
 
-def run_file(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run_program(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "mine.py", *words]
     return subprocess.run(
@@ -28,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert main(["new", "mine"]) == 0
-    result = run_file(
+    result = run_program(
         folder,
         "train",
         "--run",
@@ -43,29 +44,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_written_recipe_trains_and_predicts(folder):
+def test_written_recipe_trains_and_predicts(folder, capsys, monkeypatch):
     report = json.loads((folder / "runs/mine/report.json").read_text())
     assert report["recipe"] == "mine"
     assert report["test"]["mae"] < 1.3  # the mean of the answers is off by more: they spread by 2
-    result = run_file(folder, "predict", "runs/mine", "1 9 2")
+    result = run_program(folder, "predict", "runs/mine", "1 9 2")
     assert result.returncode == 0, result.stderr
     assert float(result.stdout) > 5
-    assert run_file(folder, "look", "runs/mine", "1 9 2", "--out", "a.svg").returncode == 0
-    result = run_file(
-        folder, "look", "runs/mine", "--test", "0", "--out", "a.html", "--open", "false"
-    )
-    assert result.returncode == 0, result.stderr
-    assert " -> " in result.stdout  # the line's numbers, and the answer
+    monkeypatch.chdir(folder)
+    file = folder / "mine.py"
+    assert run_file(file, "look runs/mine --out a.svg", "1 9 2") == 0
+    capsys.readouterr()
+    assert run_file(file, "look runs/mine --test 0 --out a.html --open false") == 0
+    assert " -> " in capsys.readouterr().out  # the line's numbers, and the answer
     (folder / "other.tsv").write_text("1 2\t2\n1 x\t3\n")
-    result = run_file(folder, "evaluate", "runs/mine", "--data.test", "other.tsv")
-    assert result.returncode == 2
-    assert "other.tsv, line 2: expected numbers, a tab, a number" in result.stderr
+    assert run_file(file, "evaluate runs/mine --data.test other.tsv") == 2
+    assert "other.tsv, line 2: expected numbers, a tab, a number" in capsys.readouterr().err
 
 
-def test_run_is_continued_with_its_settings_through_the_file(folder):
-    result = run_file(folder, "train", "--run", "runs/mine")
-    assert result.returncode == 0, result.stderr
-    assert "runs/mine is finished: it stopped by steps" in result.stdout
+def test_run_is_continued_with_its_settings_through_the_file(folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert run_file(folder / "mine.py", "train --run runs/mine") == 0
+    assert "runs/mine is finished: it stopped by steps" in capsys.readouterr().out
 
 
 def test_entry_is_passed_in_python(folder):

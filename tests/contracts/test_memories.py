@@ -269,6 +269,7 @@ def walk(course: Course, draw: random.Random, steps: int) -> None:
 
 @kinds
 @scores
+@pytest.mark.usefixtures("no_shape_checks")  # shapes are checked in the tests of layers below
 @pytest.mark.parametrize("mapped", [False, True])
 def test_any_course_reads_as_all_pairs_at_once(kind, score, mapped):
     fn, draw = SCORES[score], random.Random(f"{kind} {score} {mapped}")

@@ -1,9 +1,16 @@
 """Commands in tests: the words of the first text, and further words."""
 
 import json
+import runpy
+import sys
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+import pytest
 
 from regard.cli.main import main
+from regard.recipes.registry import RECIPES
 
 
 def command(text: str, *words: Any, code: int = 0) -> None:
@@ -33,3 +40,16 @@ def failure(capsys: Any, text: str, *words: Any) -> str:
 def report(run: Any) -> dict[str, Any]:
     """Return the test scores in the report of a run."""
     return json.loads((run / "report.json").read_text())["test"]
+
+
+def run_file(path: Path, text: str, *words: str) -> int:
+    """Run a file of an own recipe as a program in this process; return its exit code."""
+    argv, places = [path.name, *text.split(), *words], [str(path.parent), *sys.path]
+    with (
+        patch.object(sys, "argv", argv),
+        patch.object(sys, "path", places),
+        patch.dict(RECIPES),
+        pytest.raises(SystemExit) as end,
+    ):
+        runpy.run_path(str(path), run_name="__main__")
+    return int(end.value.code)

@@ -358,7 +358,7 @@ def test_images_are_files_arrays_or_images_rotated_by_exif(boxes, tmp_path, caps
     table = "file,x,y,width,height,label\n1.png,1,1,4,4,red\ngone.png,1,1,4,4,red\n"
     (tmp_path / "one.csv").write_text(table)
     command("evaluate", boxes / "run", "--data.test", tmp_path / "one.csv", "--data.on-bad", "skip")
-    assert "one.csv: skipped 1 of the images or boxes; first: " in capsys.readouterr().err
+    assert "one.csv: skipped 1 of the images and boxes; first: " in capsys.readouterr().err
 
 
 def test_figures_show_boxes_on_the_image_at_its_own_size(boxes, tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from torch import Tensor
 import regard
 from regard.engines.registry import prepare
 from tests.helpers import close
+from tests.recipes.commands import run_file
 from tests.shapes import without_checks
 
 ROOT = Path(__file__).parents[2]
@@ -132,23 +133,28 @@ def test_replaced_choice_is_that_of_the_recorded_weights(names) -> None:
         assert ((weights == 0) | (weights >= 0.05)).all()
 
 
-def test_recipe_trains_and_is_used_through_its_file(names, tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("default:engine 'torch' is used, which is slower")
+def test_recipe_trains_and_is_used_through_its_file(names, tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "own_parts.py").write_text("\n".join(PARTS), encoding="utf-8")
-    (tmp_path / "thresholded_dates.py").write_text(RECIPE, encoding="utf-8")
+    file = tmp_path / "thresholded_dates.py"
+    file.write_text(RECIPE, encoding="utf-8")
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-
-    def run(words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "thresholded_dates.py", *words.split()]
-        return subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
-
-    result = run(f"train --run run {SMALL}")
+    result = subprocess.run(
+        [sys.executable, file.name, "train", "--run", "run", *SMALL.split()],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert result.returncode == 0, result.stderr
     assert "try  python thresholded_dates.py predict run INPUT" in result.stdout
-    assert run("predict run 1998-05-12").returncode == 0
-    result = run("look run 1998-05-12 --out weights.safetensors")
-    assert result.returncode == 0, result.stderr
+    monkeypatch.chdir(tmp_path)
+    try:
+        assert run_file(file, "predict run 1998-05-12") == 0
+        assert run_file(file, "look run 1998-05-12 --out weights.safetensors") == 0
+    finally:
+        sys.modules.pop("own_parts", None)
     maps = regard.Capture.open(tmp_path / "weights.safetensors")[0].find(kind="cross")
     assert maps
     assert all(((m.weights == 0) | (m.weights >= 0.1 - 1e-6)).all() for m in maps)

@@ -31,6 +31,14 @@ FORMATS = {
         summary="a folder that `Translator` or `Generator` of CTranslate2 opens",
         function=f"{_HERE}.ctranslate2:export",
     ),
+    "onnx": Format(
+        summary="graphs that ONNX Runtime runs, of the models of all recipes",
+        function=f"{_HERE}.onnx:export",
+    ),
+    "torch": Format(
+        summary="the same graphs as programs that `torch.export.load` reads",
+        function=f"{_HERE}.graphs:export",
+    ),
 }
 """The formats by name."""
 

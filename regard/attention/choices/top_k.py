@@ -26,9 +26,10 @@ def best_keys(scores: Pairs, k: int) -> Int[Tensor, "... query selected"]:
     Cost: one pass over the scores if key is at least 256 k, then O(64 k) per query; otherwise a few
           passes.
     """
-    if torch.compiler.is_exporting():  # without a condition on the number of keys
-        return scores.sort(dim=-1, descending=True, stable=True).indices[..., :k]
     num_keys = scores.shape[-1]
+    if torch.compiler.is_exporting():  # without a condition on the number of keys
+        first = torch.arange(torch.sym_min(k, num_keys), device=scores.device)
+        return scores.sort(dim=-1, descending=True, stable=True).indices.index_select(-1, first)
     num_blocks = num_keys // BLOCK
     if num_blocks < 4 * k:
         return _best(scores, min(k, num_keys))

@@ -72,7 +72,7 @@ class NaiveBayesScores(nn.Module):
     ) -> Float[Tensor, "batch classes"]:
         scaled = (self.scale[:, None] * ratios.to(items.items.dtype)).sum(2)
         memory = Memory(self.key(items.items), scaled, items.mask)
-        mean = self.read(self.query.expand(len(ratios), 1, -1), memory).squeeze(1)
+        mean = self.read(self.query.expand(ratios.shape[0], 1, -1), memory).squeeze(1)
         return items.lengths[:, None] * mean
 
     def decompose(

@@ -1,0 +1,255 @@
+"""Exported graphs give the outputs of the model, by ONNX Runtime and as programs of torch.export.
+
+Run by test_transforms.py in a process of its own, without the shape checks of the other tests.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import Tensor
+
+import regard
+from regard.attention.masks import Padded
+from regard.cli.main import main
+from regard.data.batches import pad
+from regard.errors import UserError
+from regard.exchange import graphs
+from regard.exchange import onnx as onnx_format
+from regard.recipes.registry import RECIPES
+from tests.helpers import save_weights
+from tests.recipes.tiny import quick_options
+from tests.recipes.untrained import untrained
+
+PAIRS = [f"{number}.{kind}" for number in range(2) for kind in ("key", "value")]
+CONTEXT = "--context", "8", "--model.core.layers", "2"
+CORE = "--model.core.width 64 --model.core.heads 2 --model.core.decoder-layers 1"
+
+
+class Exported:
+    """Graphs of a run in a folder, run by ONNX Runtime."""
+
+    def __init__(self, folder: Path):
+        self.content = json.loads((folder / "graphs.json").read_text(encoding="utf-8"))
+        self.files = {graph["name"]: folder / graph["file"] for graph in self.content["graphs"]}
+        self.sessions = {
+            name: onnxruntime.InferenceSession(path) for name, path in self.files.items()
+        }
+
+    def run(self, name: str, **inputs: Tensor | np.ndarray) -> dict[str, Tensor]:
+        session = self.sessions[name]
+        arrays = {own.name: np.asarray(inputs[own.name]) for own in session.get_inputs()}
+        names = [own.name for own in session.get_outputs()]
+        outputs = map(torch.from_numpy, session.run(None, arrays))
+        return dict(zip(names, outputs, strict=True))
+
+    def empty(self, name: str, rows: int) -> dict[str, Tensor]:
+        """Return past keys and values of length 0."""
+        past = {}
+        for own in self.sessions[name].get_inputs():
+            if own.name.startswith("past") and ".encoder." not in own.name:
+                _, heads, _, size = own.shape
+                past[own.name] = torch.zeros(rows, heads, 0, size)
+        return past
+
+
+def to_past(outputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    pairs = [(name, value) for name, value in outputs.items() if name.startswith("present.")]
+    return {name.replace("present.", "past_key_values."): value for name, value in pairs}
+
+
+def as_run(recipe: Any, model: Any, folder: Path) -> Any:
+    run = SimpleNamespace(recipe=recipe.run.recipe)
+    return SimpleNamespace(model=model, recipe=recipe, folder=folder, run=run)
+
+
+def export(
+    name: str, folder: Path, *options: str, change: Callable[[Any], None] = lambda _: None
+) -> tuple[Any, Exported]:
+    """Return an untrained model, and its export as ONNX."""
+    (folder / "run").mkdir()
+    (folder / "out").mkdir()
+    recipe, model = untrained(name, folder / "run", *options)
+    change(model)
+    onnx_format.export(as_run(recipe, model, folder / "run"), folder / "out", None, print)
+    return model, Exported(folder / "out")
+
+
+def close(actual: Tensor, expected: Tensor) -> None:
+    bound = 1e-4 * float(expected.abs().max())
+    torch.testing.assert_close(actual, expected, rtol=0, atol=bound)
+
+
+RECURRENT = "--model.core recurrent --model.core.width 8 --model.core.hidden 8 --naive-bayes"
+CASES = [(onnx_format, name, "") for name in RECIPES if name not in ("dates", "reviews")]
+CASES += [(graphs, name, "") for name in ("points", "caption")]
+CASES += [(onnx_format, "reviews", f"{RECURRENT} words"), (graphs, "reviews", f"{RECURRENT} none")]
+
+
+@pytest.mark.parametrize(("module", "name", "options"), CASES)
+def test_graphs_of_every_recipe_are_those_of_the_model(
+    tmp_path: Path, module: Any, name: str, options: str
+):
+    # `export` compares them, at other sizes than those of the example.
+    words = [*quick_options(name)[:6], *options.split()] if options else []
+    recipe, model = untrained(name, tmp_path, *words)
+    out = tmp_path / "out"
+    out.mkdir()
+    module.export(as_run(recipe, model, tmp_path), out, None, print)
+    content = json.loads((out / "graphs.json").read_text(encoding="utf-8"))
+    assert [*map(sorted, (graph.keys() for graph in content["graphs"]))]
+    files = {graph["file"] for graph in content["graphs"]}
+    assert files | {"graphs.json", "artifacts"} == {path.name for path in out.iterdir()}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        f"{CORE} --model.tie target --model.core.positions rotary --model.core.key-heads 1",
+        f"{CORE} --model.tie target --model.core.positions learned --model.core.window 3 "
+        "--model.core.positions.max-length 70",
+        f"{CORE} --model.tie target --model.core.choice topk --model.core.score additive "
+        "--model.core.positions relative --model.core.norm-order post",
+    ],
+)
+def test_fifty_steps_of_a_decoder_give_the_logits_of_the_model(tmp_path: Path, options: str):
+    model, exported = export("dates", tmp_path, *options.split())
+    names = {graph["name"]: graph for graph in exported.content["graphs"]}
+    assert [own["name"] for own in names["decoder"]["inputs"]][:3] == [
+        "input_ids",
+        "encoder_attention_mask",
+        "past_key_values.0.decoder.key",
+    ]
+    source_vocab, vocab = (
+        table.num_embeddings for table in (model.reader.table, model.writer.inputs.table)
+    )
+    for rows, length in ((1, 1), (2, 60), (33, 5)):
+        ids = torch.randint(source_vocab, (rows, length))
+        lengths = torch.randint(1, length + 1, (rows,))
+        mask = (torch.arange(length) < lengths[:, None]).long()
+        encoded = exported.run("encoder", input_ids=ids, attention_mask=mask)
+        past = to_past(encoded) | exported.empty("decoder", rows)
+        with torch.no_grad():
+            state = model.start(Padded(ids, lengths))
+            close(encoded["last_hidden_state"], model.encoder(Padded(ids, lengths)).items)
+            for _ in range(50):
+                tokens = torch.randint(vocab, (rows,))
+                logits, state = model.step(tokens, state)
+                given = {"input_ids": tokens[:, None], "encoder_attention_mask": mask}
+                outputs = exported.run("decoder", **given, **past)
+                past |= to_past(outputs)
+                close(outputs["logits"][:, 0], logits)
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["--model.core.positions learned", "--model.core.positions rotary --model.core.window 4"],
+)
+def test_language_model_reads_prompts_of_unequal_lengths(tmp_path: Path, options: str):
+    data = quick_options("language")[:6]
+    model, exported = export("language", tmp_path, *data, *options.split(), *CONTEXT)
+    names = [own.name for own in exported.sessions["model"].get_inputs()]
+    assert names[:2] == ["input_ids", "attention_mask"]
+    assert names[2:] == [f"past_key_values.{pair}" for pair in PAIRS]
+    given = torch.randint(model.writer.inputs.table.num_embeddings, (2, 13))
+    mask = (torch.arange(13) >= torch.tensor([[0], [4]])).long()
+    outputs = exported.run(
+        "model", input_ids=given[:, :9], attention_mask=mask[:, :9], **exported.empty("model", 2)
+    )
+    logits = [outputs["logits"]]
+    for end in range(10, 14):
+        outputs = exported.run(
+            "model",
+            input_ids=given[:, end - 1 : end],
+            attention_mask=mask[:, :end],
+            **to_past(outputs),
+        )
+        logits.append(outputs["logits"])
+    actual = torch.cat(logits, 1)
+    for row, begin in enumerate((0, 4)):
+        target = torch.cat((given[row, begin:], given[row, :1]))[None]
+        with torch.no_grad():
+            expected = model(None, Padded(target, torch.tensor([target.shape[1]])))
+        close(actual[row, begin:], expected[0])
+
+
+def test_greedy_outputs_of_dates_are_those_of_predict(tmp_path: Path):
+    run_folder, out = tmp_path / "run", tmp_path / "out"
+    assert main(["train", "dates", "--run", str(run_folder), *quick_options("dates")]) == 0
+    run = regard.load(run_folder, engine="torch", notify=lambda _: None)
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for name, parameter in run.model.named_parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+            if ".cross." in name:  # so that outputs depend on the source
+                parameter.mul_(4)
+    save_weights(run_folder / "model.safetensors", run.model)
+    options = ["export", str(run_folder), "--out", str(out), "--to"]
+    assert main([*options, "onnx"]) == 0
+    assert main([*options, "torch"]) == 2  # the folder exists
+    exported, recipe = Exported(out), run.recipe
+    texts = [f"{day} {month} {1950 + day}" for day in range(1, 21) for month in "abcdefghij"]
+    expected = run.predict(texts)
+    assert len(set(expected)) > 20
+    start, eos, padding = recipe.search_ids()
+    sources = [recipe.preprocess(text, 1)[0].ids for text in texts]
+    given = pad(sources, recipe.source_tokenizer.source_ends)
+    mask = (torch.arange(given.items.shape[1]) < given.lengths[:, None]).long()
+    past = to_past(exported.run("encoder", input_ids=given.items, attention_mask=mask))
+    past |= exported.empty("decoder", len(texts))
+    tokens = torch.full((len(texts), 1), start)
+    for _ in range(recipe.search_config().limit(int(given.lengths.max()))):
+        own = {"input_ids": tokens[:, -1:], "encoder_attention_mask": mask}
+        outputs = exported.run("decoder", **own, **past)
+        past |= to_past(outputs)
+        outputs["logits"][..., [start, padding]] = -torch.inf
+        tokens = torch.cat((tokens, outputs["logits"].argmax(-1)), 1)
+    for row, wanted in zip(tokens[:, 1:].tolist(), expected, strict=True):
+        assert recipe.tokenizer.decode(row[: [*row, eos].index(eos)]) == wanted
+
+
+def test_files_hold_each_weight_once_and_nothing_of_the_machine(tmp_path: Path):
+    options = [*quick_options("translate")[:6], "--tokenizer.kind", "word", *CORE.split()]
+    model, exported = export("translate", tmp_path, *options)
+    files = [*exported.files.values(), tmp_path / "out" / "weights.bin"]
+    assert model.reader.table is model.writer.inputs.table
+    size = sum(parameter.numel() * 4 for parameter in model.parameters())
+    assert size < sum(path.stat().st_size for path in files) < size + 200_000
+    for path in exported.files.values():
+        assert onnx.load(path).opset_import[0].version == 20
+        assert b".py" not in path.read_bytes()
+
+
+def test_export_that_differs_from_the_model_is_refused(tmp_path: Path, monkeypatch):
+    recipe, model = untrained("tags", tmp_path)
+    original = graphs._AnswerGraph.source
+
+    def drop_padding(self: Any, inputs: Sequence[Tensor]) -> Any:
+        padded = original(self, inputs)
+        return (
+            padded
+            if torch.compiler.is_exporting()
+            else Padded(padded.items, padded.lengths * 0 + 1)
+        )
+
+    monkeypatch.setattr(graphs._AnswerGraph, "source", drop_padding)
+    with pytest.raises(UserError, match="probabilities of the exported file differs"):
+        graphs.export(as_run(recipe, model, tmp_path), tmp_path, None, print)
+
+
+def test_other_decoders_and_missing_packages_are_refused_in_one_line(tmp_path: Path, monkeypatch):
+    options = ["--model.core", "recurrent", "--model.core.width", "8", "--model.core.hidden", "8"]
+    recipe, model = untrained("dates", tmp_path, *options)
+    with pytest.raises(UserError, match="Recurrent cannot be exported: its graph is unrolled"):
+        graphs.export(as_run(recipe, model, tmp_path), tmp_path, None, print)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"needs onnx: pip install onnx onnxscript onnxruntime"):
+        onnx_format.export(as_run(recipe, model, tmp_path), tmp_path, None, print)

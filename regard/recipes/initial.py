@@ -33,6 +33,10 @@ def check_init(recipe: Recipe[Any]) -> None:
     """
     run = recipe.run
     if run.init is None:
+        if run.config.train.lora is not None:
+            raise UserError(
+                "--train.lora adapts parameters of another run: give it with --init RUN"
+            )
         return
     if type(recipe).pretrain is not Recipe.pretrain:
         raise UserError(

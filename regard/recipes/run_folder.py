@@ -99,6 +99,10 @@ def initial_settings(
 def read_init(folder: Path, entry: Entry) -> tuple[Any, Init]:
     """Return the settings of a trained run, but data and training, as defaults, and its reference.
 
+    Training is that of the recipe with a rate, warm-up and number of steps for trained parameters:
+    a fifth of the recipe's rate, and less for a wider model than the recipe's, in proportion; a
+    tenth of the run; a third of the steps.
+
     Raises: UserError if the run is of another recipe, or has no parameters.
     """
     before = read_run(folder, entry, is_start=True)
@@ -117,10 +121,20 @@ def read_init(folder: Path, entry: Entry) -> tuple[Any, Init]:
         is_number = isinstance(getattr(data, item.name), int | float)  # such as val_share
         if item.name.startswith(("train", "val", "test")) and not is_number:
             files[item.name] = getattr(default.data, item.name)
+    train, ratio = default.train, min(_width(default) / _width(before.config), 1)
+    train = dataclasses.replace(train, lr=float(f"{train.lr / 5 * ratio:.1e}"))
+    if train.steps is not None:
+        train = dataclasses.replace(train, warmup=0.1, steps=-(-train.steps // 3))
     config = dataclasses.replace(
-        before.config, data=dataclasses.replace(data, **files), train=default.train
+        before.config, data=dataclasses.replace(data, **files), train=train
     )
     return config, Init(folder=str(folder.absolute()), weights=hash_file(path))
+
+
+def _width(config: Any) -> int:
+    """Return the width of the core of a model; 1 if it has none, or of a size for each layer."""
+    core = getattr(getattr(config, "model", None), "core", None)
+    return getattr(core, "width", 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -189,9 +189,13 @@ def _fit(opened: RunFolder, world: World, notify: Callable[[str], None]) -> Resu
     torch.manual_seed(run.seed)
     model = recipe.model()
     recipe.check_model(model)
+    training = run.config.train
     if run.init is not None and is_new:
         notify(copy_parameters(model, run.init, folder))
-    training = run.config.train
+        notify(
+            f"fine-tuning with --train.lr {training.lr:g} --train.warmup {training.warmup:g} "
+            f"--train.steps {'none' if training.steps is None else training.steps}"
+        )
     if training.steps is not None and training.warmup >= training.steps:
         notify(
             f"--train.warmup {training.warmup:,} is not shorter than the run of {training.steps:,} "

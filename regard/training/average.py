@@ -13,7 +13,13 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from regard.compat.torch import interpolate_
-from regard.training.tensors import distribute_like, read_tensors, tensors_of, to_local
+from regard.training.tensors import (
+    distribute_like,
+    read_tensors,
+    tensors_of,
+    to_local,
+    trainable_parameters,
+)
 
 
 def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
@@ -28,16 +34,17 @@ def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
 
 
 class MovingAverage:
-    """Exponential moving average of the parameters of a model; buffers are not averaged."""
+    """Exponential moving average of the trained parameters of a model; buffers are not averaged."""
 
     def __init__(self, model: nn.Module, *, decay: float):
         self._model = model
         self._decay = decay
-        self.tensors = {name: value.detach().clone() for name, value in model.named_parameters()}
+        self._trained = trainable_parameters(model)
+        self.tensors = {name: value.detach().clone() for name, value in self._trained.items()}
 
     def update(self, step: int) -> None:
         """Update the average with the weights after step number `step`, counted from 1."""
-        weights = [to_local(value.detach()) for value in self._model.parameters()]
+        weights = [to_local(value.detach()) for value in self._trained.values()]
         decay = min(self._decay, (1 + step) / (10 + step))
         interpolate_([to_local(value) for value in self.tensors.values()], weights, 1 - decay)
 

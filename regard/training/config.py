@@ -1,11 +1,11 @@
 """Settings of the training loop. Imports no torch, so that the command line's help is fast."""
 
-from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from regard.errors import UserError
-from regard.settings.declare import settings
+from regard.settings.declare import added, settings
 from regard.settings.ranges import Count, FractionBelowOne, Range, check_device
+from regard.settings.tree import to_plain
 
 # Settings that may change when a run is resumed: its limits, when it validates, what it writes, and
 # where it computes.
@@ -53,8 +53,20 @@ class TrainConfig:
     """Learning rate schedule after the warm-up: proportional to 1 / sqrt(step), decay to zero at
     the end of the run (cosine, linear), or constant. The end of the run is given by steps, else
     epochs, else minutes."""
-    warmup: Annotated[int, Range(0, 1_000_000_000)] = 400
-    """Number of warm-up steps: the learning rate increases linearly from zero to its peak."""
+    warmup: Annotated[int, Range(0, 1_000_000_000)] | float = 400
+    """Number of warm-up steps, or below 1 the fraction of the run: the learning rate increases
+    linearly from zero to its peak."""
+    layer_decay: Annotated[float, Range(0, 1, is_open_below=True)] = added(1.0)
+    """Layer-wise decay of the learning rate of a Transformer: factor for each block of distance
+    from the output, embeddings lowest; 1: off; 0.65 to 0.9 is usual in fine-tuning."""
+    freeze: Annotated[int, Range(0, 1_000)] | str | None = added(None)
+    """Part that is not trained. reader: embeddings or patches of the input, and their positions; a
+    number N: also the first N blocks of the encoder, or of a decoder without one. A table that the
+    output shares is frozen, too."""
+    lora: Annotated[int, Range(1, 65_536)] | None = added(None)
+    """Rank of low-rank adapters (LoRA) of the projections of multi-head attention, with --init:
+    only they, and heads other than those of tokens, are trained; the finished run holds their
+    sums with the weights."""
     label_smoothing: FractionBelowOne = 0.1
     """Label smoothing: fraction of each target's probability spread over the vocabulary."""
     precision: Literal["auto", "float32", "tf32", "bfloat16"] = "float32"
@@ -103,10 +115,16 @@ class TrainConfig:
             raise UserError(
                 f"schedule {self.schedule} needs an end of the run: set steps, epochs or minutes."
             )
+        if not any(ends) and 0 < self.warmup < 1:
+            raise UserError(
+                f"warmup {self.warmup} needs an end of the run: set steps, epochs or minutes."
+            )
+        if isinstance(self.freeze, str) and self.freeze != "reader":
+            raise UserError(f"freeze must be reader or a number of blocks, got {self.freeze!r}")
         if not any(ends) and not self.patience:
             raise UserError("training must have a limit: set steps, epochs, minutes or patience.")
 
     def training_fingerprint(self) -> dict[str, Any]:
         """Return the settings that determine the weights, as JSON; resumed runs keep them."""
-        values = {name: value for name, value in asdict(self).items() if name not in _CHANGEABLE}
-        return values | {"betas": list(self.betas)}
+        values = to_plain(self, is_fingerprint=True)
+        return {name: value for name, value in values.items() if name not in _CHANGEABLE}

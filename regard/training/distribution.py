@@ -23,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from regard.attention.choices import Hard
 from regard.errors import UserError
 from regard.layers.blocks import DecoderBlock, EncoderBlock, InducedBlock
+from regard.layers.lora import remove_adapters
 from regard.training.tensors import is_sharded, load_tensors, tensors_of
 
 Item = TypeVar("Item")
@@ -169,11 +170,12 @@ class Replica:
         """Yield a copy of the whole model in eval mode on the main process, with the current
         weights or `tensors`.
 
-        For a sharded model, `tensors` must be given, even if they are the current weights (see
-        `gather`).
+        For a sharded model, and one with adapters, `tensors` must be given, even if they are the
+        current weights (see `gather` and `merged_tensors`).
         """
         model = copy.deepcopy(self._whole)
         if tensors is not None:
+            remove_adapters(model)
             load_tensors(model, tensors, origin="the averaged weights")
         model.to(self.world.device).eval()
         with torch.no_grad():

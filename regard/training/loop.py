@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from regard.errors import UserError
+from regard.layers.lora import merged_tensors, remove_adapters
 from regard.ops.dispatch import unsupported_reason
 from regard.system.interrupt import Interrupted, Interruption, handle_signals
 from regard.system.lock import lock_folder
@@ -37,6 +38,7 @@ from regard.training.optimizer import (
     load_optimizer_tensors,
     optimizer_tensors,
 )
+from regard.training.partial import restrict_training
 from regard.training.precision import resolve_precision
 from regard.training.progress import Progress, is_at_least
 from regard.training.protocols import TrainingBatches
@@ -48,6 +50,7 @@ from regard.training.tensors import (
     read_tensors,
     tensors_of,
     ties_of,
+    trainable_parameters,
     write_tensors,
 )
 
@@ -130,6 +133,7 @@ def fit(
             given = f"train.accumulate {config.accumulate} and {joined.size} processes"
             raise UserError(f"a step must be one batch of one process with {reason}, got {given}")
         joined.run_on_main(lambda: stack.enter_context(lock_folder(folder)))
+        restrict_training(model, config, seed=seed)
         run = _Run(
             Replica(model, joined, shard=config.shard, compiled=config.compile),
             interruption,
@@ -209,6 +213,8 @@ class _Run:
         progress, config = self.progress, self.config
         if progress.step:
             self.log.note(f"Resuming after step {progress.step}, in epoch {progress.epoch + 1}.")
+        if config.freeze is not None or config.lora:
+            self.log.note(_count_trained(self.model))
         if self.device_before not in ("", self.world.device.type):
             self.log.note(
                 f"The run was on {self.device_before} so far; on {self.world.device.type} rounding "
@@ -263,7 +269,7 @@ class _Run:
         stop_requests, seconds = self.world.sum([float(self.interruption.is_requested), clock])
         lr = learning_rate(config, step=number, done=done, warmup_end=progress.warmup_end)
         for group in self.optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group["scale"]
         self.optimizer.step()
         self.optimizer.zero_grad()
         if self.average:
@@ -332,19 +338,20 @@ class _Run:
 
     def validate(self) -> None:
         """Validate the weights or their moving average, save a snapshot, write a checkpoint."""
-        progress, log = self.progress, self.log
+        progress, log, config = self.progress, self.log, self.config
         self.read_sums()
         log.show_status("validating")
         weights = self.average.weights() if self.average else tensors_of(self.model)
-        weights = self.replica.gather(weights)
+        weights = merged_tensors(self.replica.gather(weights))
         self.check_finite(weights)
-        metrics = self.measure(weights if self.average or self.replica.is_sharded else None)
+        is_other = self.average or self.replica.is_sharded or config.lora
+        metrics = self.measure(weights if is_other else None)
         progress.seconds = self.world.broadcast(self.clock())
         if metrics is None:
             self.stopping = True
             return
         is_best = progress.record_validation(
-            metrics, metric=self.metric, maximize=self.maximize, window=max(self.config.average, 1)
+            metrics, metric=self.metric, maximize=self.maximize, window=max(config.average, 1)
         )
         log.record("validation", progress, metrics)
         log.note(f"step {progress.step}  {_format_metrics(metrics)}{'  (best)' if is_best else ''}")
@@ -449,6 +456,7 @@ class _Run:
             f"Done after step {progress.step} ({limit}); selected: {selected}  "
             f"{_format_metrics(metrics)}"
         )
+        remove_adapters(self.model)
         load_tensors(self.model, read_tensors(self.weights), origin=str(self.weights))
         self.model.eval()
         return self.result(limit, selected, metrics)
@@ -469,6 +477,12 @@ class _Run:
 def _steps_per_read(device: torch.device) -> int:
     """Return the number of steps whose losses are read together, if no line of the log is due."""
     return 1 if device.type == "cpu" else 50
+
+
+def _count_trained(model: nn.Module) -> str:
+    trained = sum(value.numel() for value in trainable_parameters(model).values())
+    total = sum(value.numel() for value in model.parameters())
+    return f"training {trained:,} of {total:,} parameters"
 
 
 def _format_metrics(metrics: Mapping[str, float]) -> str:

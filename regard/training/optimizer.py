@@ -9,32 +9,37 @@ from collections.abc import Mapping
 from torch import Tensor, nn, optim
 
 from regard.training.config import TrainConfig
-from regard.training.tensors import distribute_like
+from regard.training.partial import distances_from_top
+from regard.training.tensors import distribute_like, trainable_parameters
 
 
 def build_optimizer(model: nn.Module, config: TrainConfig) -> optim.Optimizer:
-    """Return Adam or AdamW over a model's parameters; weight decay for non-embedding matrices."""
+    """Return Adam or AdamW over a model's parameters; weight decay for non-embedding matrices.
+
+    Each group has its `scale`, a factor of the learning rate.
+    """
     embeddings = {
         id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)
     }
-    decaying: list[Tensor] = []
-    other: list[Tensor] = []
-    for parameter in _trainable_parameters(model).values():
+    distances = distances_from_top(model) if config.layer_decay < 1 else {}
+    groups: dict[tuple[float, float], list[Tensor]] = {}
+    for parameter in trainable_parameters(model).values():
         decays = parameter.ndim >= 2 and id(parameter) not in embeddings
-        (decaying if decays else other).append(parameter)
-    groups = [
-        {"params": decaying, "weight_decay": config.weight_decay},
-        {"params": other, "weight_decay": 0.0},
+        scale = config.layer_decay ** distances.get(id(parameter), 0)
+        groups.setdefault((config.weight_decay if decays else 0.0, scale), []).append(parameter)
+    options = [
+        {"params": parameters, "weight_decay": decay, "scale": scale}
+        for (decay, scale), parameters in groups.items()
     ]
     kind = optim.AdamW if config.optimizer == "adamw" else optim.Adam
-    return kind(groups, lr=config.lr, betas=tuple(config.betas), eps=config.eps, fused=True)
+    return kind(options, lr=config.lr, betas=tuple(config.betas), eps=config.eps, fused=True)
 
 
 def optimizer_tensors(optimizer: optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
     """Return the state as `exp_avg/NAME`, `exp_avg_sq/NAME`, `step/NAME`; empty before a step."""
     return {
         f"{kind}/{name}": value
-        for name, parameter in _trainable_parameters(model).items()
+        for name, parameter in trainable_parameters(model).items()
         for kind, value in optimizer.state.get(parameter, {}).items()
     }
 
@@ -43,7 +48,7 @@ def load_optimizer_tensors(
     optimizer: optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]
 ) -> None:
     """Load the state that `optimizer_tensors` returned, sharded like the parameters."""
-    names = {id(parameter): name for name, parameter in _trainable_parameters(model).items()}
+    names = {id(parameter): name for name, parameter in trainable_parameters(model).items()}
     loaded: dict[str, dict[str, Tensor]] = {name: {} for name in names.values()}
     for key, value in tensors.items():
         kind, _, name = key.partition("/")
@@ -63,22 +68,18 @@ def learning_rate(config: TrainConfig, *, step: int, done: float, warmup_end: fl
     """Return the learning rate of step number `step` (from 1).
 
     done:    completed fraction of the run.
-    warmup_end: value of `done` at the end of the warm-up, where the decay begins.
+    warmup_end: value of `done` at the end of a warm-up in steps, where the decay begins.
     """
-    if step <= config.warmup:
-        return config.lr * (step / config.warmup)
+    now = float(step)
+    if 0 < config.warmup < 1:
+        now, warmup_end = done, config.warmup
+    if now <= config.warmup:
+        return config.lr * (now / config.warmup)
     if config.schedule == "inverse_sqrt":
-        return config.lr * math.sqrt(max(config.warmup, 1) / step)
+        return config.lr * math.sqrt((config.warmup or 1) / now)
     decayed = min(max((done - warmup_end) / (1 - warmup_end), 0.0), 1.0) if warmup_end < 1 else 1.0
     if config.schedule == "cosine":
         return config.lr * (1 + math.cos(math.pi * decayed)) / 2
     if config.schedule == "linear":
         return config.lr * (1 - decayed)
     return config.lr
-
-
-def _trainable_parameters(model: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters that require gradients, by name, tied ones once."""
-    return {
-        name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
-    }

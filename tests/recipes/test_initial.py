@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from regard.recipes.initial import check_init, copy_parameters
 from regard.recipes.load import create_recipe
 from regard.recipes.registry import get_entry
 from regard.recipes.reviews.recipe import ReviewsRecipe
-from regard.recipes.run_folder import read_run
+from regard.recipes.run_folder import read_init, read_run
 from regard.system.files import hash_file
 from regard.training.tensors import read_tensors
 from tests.helpers import save_weights
@@ -138,6 +139,44 @@ def test_output_of_the_labels_of_both_runs_is_copied(
     for label, other in (("good", "good"), ("bad", "bad"), ("poor", "odd")):
         is_equal = torch.allclose(own[names.index(label)], given[known.index(other)], atol=1e-6)
         assert is_equal == (label == other)
+
+
+def test_rate_warmup_and_steps_of_a_start_are_those_of_fine_tuning(
+    first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_texts(tmp_path / "other.tsv", "good bad odd")
+    words = f"train reviews --run {tmp_path / 'run'} --init {first} --data.train {data}"
+    command(words, "--train.epochs", 1, "--train.tensorboard", "false")
+    train, recipe = read_run(tmp_path / "run").config.train, get_entry("reviews").config().train
+    assert (train.lr, train.warmup, train.steps) == (recipe.lr / 5, 0.1, recipe.steps / 3)
+    message = "fine-tuning with --train.lr 0.0002 --train.warmup 0.1 --train.steps 500\n"
+    assert message in capsys.readouterr().err
+
+
+def test_rate_of_a_wide_model_is_lower_in_proportion(first: Path, tmp_path: Path) -> None:
+    copytree(first, tmp_path, dirs_exist_ok=True)
+    content = json.loads((tmp_path / "run.json").read_text())
+    content["config"]["model"]["core"]["width"] = 768
+    (tmp_path / "run.json").write_text(json.dumps(content))
+    entry = get_entry("reviews")
+    width = entry.config().model.core.width
+    rate = entry.config().train.lr / 5 * width / 768
+    assert read_init(tmp_path, entry)[0].train.lr == pytest.approx(rate, rel=0.05)
+    assert 1e-5 < rate < 5e-5
+
+
+def test_adapters_need_a_run_to_start_from(
+    first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = f"--data.train {first.parent / 'train.tsv'} --train.lora 2"
+    message = failure(capsys, f"train reviews --run {tmp_path / 'no'} {data}")
+    assert "--train.lora adapts parameters of another run: give it with --init RUN" in message
+    assert not (tmp_path / "no").exists()
+    folder = start_from(first, tmp_path, "left right left", "--train.lora", "2")
+    assert "new: writer.output.weight, writer.output.bias" in capsys.readouterr().err
+    own, given = tensors_of(folder, first)
+    assert own.keys() == given.keys()
+    assert torch.equal(own["reader.table.weight"], given["reader.table.weight"])
 
 
 def make_detector(folder: Path, names: str, seed: int) -> regard.Model:

@@ -20,6 +20,7 @@ from regard.training.config import TrainConfig
             {"schedule": "cosine"},
             r"schedule cosine needs an end of the run: set steps, epochs or minutes\.",
         ),
+        ({"warmup": 0.1}, r"warmup 0\.1 needs an end of the run: set steps, epochs or minutes\."),
         ({"patience": 0}, r"training must have a limit: set steps, epochs, minutes or patience\."),
     ],
 )

@@ -55,6 +55,19 @@ def test_constant_stays_at_the_peak() -> None:
     assert values == [0.15, 0.3, 0.3, 0.3, 0.3]
 
 
+def test_a_warmup_below_one_is_a_fraction_of_the_run() -> None:
+    for limits in ({"steps": 10}, {"steps": None, "epochs": 2}):
+        values = rates(settings(schedule="linear", lr=0.8, warmup=0.2, **limits))
+        length = len(values)
+        for step, rate in enumerate(values):
+            done = step / length
+            expected = 0.8 * done / 0.2 if done < 0.2 else 0.8 * (1 - done) / 0.8
+            assert rate == pytest.approx(expected)
+    values = rates(settings(schedule="inverse_sqrt", lr=0.8, warmup=0.25, steps=8))
+    assert values[:3] == pytest.approx([0, 0.4, 0.8])
+    assert values[4] == pytest.approx(0.8 * math.sqrt(0.25 / 0.5))
+
+
 def test_linear_by_epochs_equals_linear_by_steps() -> None:
     by_epochs = rates(settings(schedule="linear", lr=0.7, warmup=3, steps=None, epochs=2))
     by_steps = rates(settings(schedule="linear", lr=0.7, warmup=3, steps=14))
@@ -72,13 +85,13 @@ def test_linear_by_minutes_follows_the_time() -> None:
 @examples(max_examples=40)
 @given(
     schedule=st.sampled_from(["inverse_sqrt", "cosine", "linear", "constant"]),
-    warmup=st.integers(0, 40),
+    warmup=st.integers(0, 40) | st.floats(0.01, 0.9),
     steps=st.integers(1, 60),
 )
 def test_rate_never_exceeds_its_peak_nor_falls_below_zero(
-    schedule: str, warmup: int, steps: int
+    schedule: str, warmup: float, steps: int
 ) -> None:
     values = rates(settings(schedule=schedule, lr=0.9, warmup=warmup, steps=steps))
     assert all(0 <= rate <= 0.9 for rate in values)
-    if steps >= max(warmup, 1):
+    if steps >= max(warmup, 1) and isinstance(warmup, int):
         assert max(values) == 0.9

@@ -17,15 +17,21 @@ import functools
 import torch
 from torch import Tensor
 
+from regard.compat.torch import run_while_tracing
 from regard.ops.softmax import softmax
 
 _CHUNK = 1 << 19
 """Scores computed at a time: in float32 they stay in the L2 or L3 cache."""
 
 
-@functools.cache
+@run_while_tracing
 def has_half_products(dtype: torch.dtype) -> bool:
     """Return True if torch computes CPU products of this dtype with oneDNN on this processor."""
+    return _has_half_products(dtype)
+
+
+@functools.cache
+def _has_half_products(dtype: torch.dtype) -> bool:
     name = "_is_mkldnn_bf16_supported" if dtype == torch.bfloat16 else "_is_mkldnn_fp16_supported"
     try:
         return bool(getattr(torch.ops.mkldnn, name)())

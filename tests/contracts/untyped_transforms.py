@@ -297,3 +297,13 @@ def test_layer_is_compiled_once_for_all_lengths_without_graph_breaks(bias):
     for length in (5, 7, 9):
         x = torch.randn(2, length, DIM + 1)
         close(compiled(x, mask=causal()), layer(x, mask=causal()))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_reads_in_half_precision_are_compiled_as_one_graph(dtype):
+    def read(query: Tensor, keys: Tensor) -> Tensor:
+        return attend(query, (keys, keys), mask=causal())
+
+    query, keys = torch.randn(2, BATCH, HEADS, KEYS, DIM, dtype=dtype)
+    compiled = torch.compile(read, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(query, keys), read(query, keys))

@@ -67,7 +67,7 @@ def class_wise_nms(
 
     # Each decision depends only on predictions of higher score, so this converges, usually in three
     # or four iterations.
-    state = torch.zeros_like(keep), keep
+    state = decide(keep, keep)
     if torch.compiler.is_exporting():
         state = torch.while_loop(lambda before, keep: (before != keep).any(), decide, state)
     else:

@@ -83,15 +83,16 @@ def _load(
     family: Family, config: Config, files: TensorFiles, own: dict[str, Tensor]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Return our parameters, and their tensors that are folded; `own`: parameters of our shapes."""
-    rules, names = make_rules(family.tensors, own), family.rename(files)
+    rules, names = make_rules(family.table(config), own), family.rename(files)
     expected = {rule.theirs for rule in rules}
     for copy in (family.copies.keys() & names.keys()) - expected:
         original = family.copies[copy]
         if not torch.equal(files[names.pop(copy)], files[names[original]]):
             raise UserError(f"{copy} must equal {original}")
-    originals = {name: files[names.pop(name)] for name in [*names] if family.is_folded(name)}
-    made = {**family.computed(config), **originals}
+    taken = {name: files[names.pop(name)] for name in [*names] if family.is_folded(name)}
+    made = {**family.computed(config), **taken}
     family.fold(made, config)
+    originals = {name: value for name, value in taken.items() if made.get(name) is not value}
     shapes = {name: tuple(value.shape) for name, value in made.items()}
     shapes |= {name: files.shapes[names[name]] for name in names}
     check_shapes(rules, shapes, own)

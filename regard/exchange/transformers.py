@@ -72,7 +72,9 @@ def export_tensors(
     originals: file of the tensors that the import folded, if there is one: they are used if the
                folded ones are still as they were.
     """
-    exported = {rule.theirs: rule.export(tensors) for rule in make_rules(family.tensors, tensors)}
+    exported = {
+        rule.theirs: rule.export(tensors) for rule in make_rules(family.table(config), tensors)
+    }
     for name, value in family.computed(config).items():
         if torch.equal(exported[name], value):
             del exported[name]

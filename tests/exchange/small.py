@@ -48,6 +48,19 @@ _MARIAN = {
     "forced_eos_token_id": None,
     **_TOKENS,
 }
+_T5 = {
+    "vocab_size": VOCAB,
+    "d_model": 20,
+    "d_kv": 6,
+    "d_ff": 37,
+    "num_layers": 2,
+    "num_decoder_layers": 3,
+    "num_heads": 3,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 12,
+    "decoder_start_token_id": 0,
+    **_TOKENS,
+}
 _LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 50.0,
@@ -111,9 +124,19 @@ CASES: dict[str, Any] = {
     "llama-linear": hf.LlamaConfig(**_LLAMA, attention_bias=True, rope_parameters=_LINEAR),
     "qwen2": hf.Qwen2Config(**_LLAMA, rms_norm_eps=1e-4),
     "qwen3": hf.Qwen3Config(**_LLAMA, head_dim=10),
+    "t5": hf.T5Config(**_T5, feed_forward_proj="relu"),
     "marian": hf.MarianConfig(**_MARIAN, activation_function="swish", scale_embedding=True),
     "pegasus": hf.PegasusConfig(**_MARIAN, activation_function="relu"),
 }
+
+
+def create_t5(seed: int) -> Any:
+    """Return a T5 v1.1 with an output layer of its own."""
+    config = hf.T5Config(**_T5, feed_forward_proj="gated-gelu", tie_word_embeddings=False)
+    torch.manual_seed(seed)
+    model = hf.T5ForConditionalGeneration(config)
+    model.lm_head.weight = torch.nn.Parameter(torch.zeros(VOCAB, 20))
+    return randomize(model, std=0.3)
 
 
 def create_model(case: str, seed: int) -> Any:
@@ -145,6 +168,7 @@ _ARCHITECTURES = {
     hf.LlamaConfig: "LlamaForCausalLM",
     hf.Qwen2Config: "Qwen2ForCausalLM",
     hf.Qwen3Config: "Qwen3ForCausalLM",
+    hf.T5Config: "T5ForConditionalGeneration",
     hf.MarianConfig: "MarianMTModel",
     hf.PegasusConfig: "PegasusForConditionalGeneration",
 }

@@ -64,14 +64,14 @@ def create_dates(folder: Path, core: dict[str, Any], **model: Any) -> Any:
     return create_run("dates", folder, core, data=data, model=model)
 
 
-def create_pairs(folder: Path, core: dict[str, Any]) -> Any:
+def create_pairs(folder: Path, core: dict[str, Any], **model: Any) -> Any:
     """Write a translator with one vocabulary."""
     path = folder.parent / "pairs.tsv"
     lines = [f"the {word} number {n}\tdie Zahl {n} {word}" for n in range(40) for word in "abc"]
     path.write_text("source\ttarget\n" + "\n".join(lines) + "\n")
     data = {"train": str(path), "val_share": 0.2}
     settings = {"tokenizer": {"vocab_size": 90}, "decode": {"max_ratio": 0, "max_extra": 15}}
-    return create_run("translate", folder, core, data=data, **settings)
+    return create_run("translate", folder, core, data=data, model=model, **settings)
 
 
 def read_texts(run: Any, request: Any) -> list[str]:
@@ -104,6 +104,17 @@ def run(request: Any, tmp_path: Path) -> Any:
 
 
 def test_transformers_gives_the_outputs_of_predict(run: Any, tmp_path: Path, request: Any) -> None:
+    check_transformers(run, tmp_path, request)
+
+
+def test_run_with_relative_positions_becomes_a_t5(tmp_path: Path, request: Any) -> None:
+    core = {"positions": "relative", "norm": "rms", "bias": False, "score": "dot"}
+    run = create_pairs(tmp_path / "run", core, embedding_scale="one")
+    assert type(check_transformers(run, tmp_path, request)).__name__.startswith("T5")
+
+
+def check_transformers(run: Any, tmp_path: Path, request: Any) -> Any:
+    """Compare the outputs of `predict` with those of the exported model, and return it."""
     texts, out = read_texts(run, request), tmp_path / "exported"
     export(run, "transformers", out, OPTIONS)
     model, report = hf.AutoModelForSeq2SeqLM.from_pretrained(out, output_loading_info=True)
@@ -113,6 +124,7 @@ def test_transformers_gives_the_outputs_of_predict(run: Any, tmp_path: Path, req
     outputs = model.eval().generate(**inputs, num_beams=1)
     answers = predict(run, texts)
     assert tokenizer.batch_decode(outputs, skip_special_tokens=True) == answers
+    return model
 
 
 def test_ctranslate2_gives_the_outputs_of_predict(run: Any, tmp_path: Path, request: Any) -> None:

@@ -20,6 +20,7 @@ from tests.exchange.small import (
     CLASSIFIERS,
     VOCAB,
     create_model,
+    create_t5,
     import_model,
     randomize,
     save_model,
@@ -162,3 +163,21 @@ def test_imported_image_classifier_gives_the_scores_of_transformers(
     assert {name: again[name] for name in normalized} == normalized
     image = (pixels[0].movedim(0, 2) * 255).byte().numpy()
     assert run.predict([image])[0] in ("cat", "dog", "owl")
+
+
+@pytest.mark.parametrize("year", [4, 5])
+def test_output_layer_of_t5_may_be_its_own(year: int, tmp_path: Path) -> None:
+    theirs = create_t5(1)
+    folder = save_model(theirs, tmp_path / "theirs")
+    tensors = load_file(folder / "model.safetensors")
+    assert not torch.equal(tensors["lm_head.weight"], tensors["shared.weight"])
+    config = json.loads((folder / "config.json").read_text())
+    if year == 4:
+        del config["scale_decoder_outputs"]
+        config["tie_word_embeddings"] = False
+    (folder / "config.json").write_text(json.dumps(config))
+    run = import_model(folder, tmp_path / "run")
+    texts = draw_texts(1)
+    expected = compute_theirs(theirs, texts)
+    assert error(compute_ours(run.model, texts, has_source=True), expected) < 1e-5
+    check_export(run, folder, tmp_path / "exported")

@@ -47,6 +47,7 @@ _MODULES = {
     "roberta": f"{_HERE}.bert:Roberta",
     "distilbert": f"{_HERE}.bert:DistilBert",
     "vit": f"{_HERE}.vit:ViT",
+    "t5": f"{_HERE}.t5:T5",
     "marian": f"{_HERE}.marian:Marian",
     "pegasus": f"{_HERE}.marian:Pegasus",
 }
@@ -155,6 +156,10 @@ class Family:
     def files(self, config: Config, settings: Any) -> dict[str, Any]:
         """Return further JSON files of an export by name; settings: of the run."""
         return {}
+
+    def table(self, config: Config) -> Mapping[str, str]:
+        """Return the rules of the tensors of a config."""
+        return self.tensors
 
     def computed(self, config: Config) -> Tensors:
         """Return the tensors that files leave out, as they are computed."""

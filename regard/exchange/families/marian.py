@@ -96,7 +96,8 @@ class Marian(Family):
 
     def run_settings(self, config: Config) -> dict[str, Any]:
         longest = config[self.positions_field]
-        return {"data": {"max_length": longest - 1}, "decode": {"max_length": longest}}
+        decode = {"max_ratio": 0, "max_extra": longest, "max_length": longest}
+        return {"data": {"max_length": longest - 1}, "decode": decode}
 
     def computed(self, config: Config) -> Tensors:
         table = sines(config["max_position_embeddings"], config["d_model"])

@@ -1,0 +1,123 @@
+"""T5: encoder-decoder with relative positions. (raffel2020)
+
+    x = E[id];   x = x + attention(RMSNorm(x));   x = x + FFN(RMSNorm(x));   logits = W RMSNorm(x)
+
+Scores are not divided by the root of the head's size, and one table of biases by distance is shared
+by the blocks of a stack. v1.0: W = E / sqrt(d), where the factor is folded into the last norm;
+v1.1: W of its own, and a gated FFN with gelu_new. Transformers 5 writes tie_word_embeddings true in
+both, and scale_decoder_outputs false for v1.1.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from regard.errors import UserError
+from regard.exchange.families.family import Config, Family, Field
+
+_SHARED, _INPUTS = "shared.weight", "decoder.embed_tokens.weight"
+_NORM, _HEAD = "decoder.final_layer_norm.weight", "lm_head.weight"
+_PROJECTIONS = {"gated-gelu": "gelu-tanh", "gated-silu": "silu", "relu": "relu"}
+
+
+def _stack(stack: str, parts: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    """Return the rules of a stack; parts: of our blocks, by their layers."""
+    table = {}
+    for theirs, (ours, norm) in parts.items():
+        for name, part in {"q": "query", "k": "key", "v": "value", "o": "output"}.items():
+            table[f"{stack}.block.*.{theirs}.{name}"] = f"core.{stack}.*.{ours}.{part}"
+        layer = theirs.rpartition(".")[0]
+        table[f"{stack}.block.*.{layer}.layer_norm"] = f"core.{stack}.*.{norm}.norm"
+    bias = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight^T"
+    return table | {
+        bias: f"core.{stack}.0.attention.read.bias.table",
+        f"{stack}.final_layer_norm": f"core.{stack}_norm",
+    }
+
+
+class T5(Family):
+    """T5ForConditionalGeneration."""
+
+    model_type = "t5"
+    recipes: ClassVar[dict[str, str]] = {"T5ForConditionalGeneration": "translate"}
+    fields = (
+        Field("vocab_size", None, 32128),
+        Field("d_model", "core.width", 512),
+        Field("d_kv", "core.head_dim", 64),
+        Field("d_ff", "core.feedforward", 2048),
+        Field("num_layers", "core.layers", 6),
+        Field("num_decoder_layers", "core.decoder_layers", None),
+        Field("num_heads", "core.heads", 8),
+        Field("relative_attention_num_buckets", "core.positions.buckets", 32),
+        Field("relative_attention_max_distance", "core.positions.max_distance", 128),
+        Field("dropout_rate", "dropout", 0.1),
+        Field("layer_norm_epsilon", "core.norm_eps", 1e-6),
+        Field("feed_forward_proj", "core.activation", "relu", _PROJECTIONS),
+        Field("tie_word_embeddings", "tie", True, {True: "all", False: "none"}),
+    )
+    positions_field = "n_positions"
+    implied: ClassVar[dict[str, Any]] = {
+        "core.bias": False,
+        "core.norm": "rms",
+        "core.score": "dot",
+        "core.positions.name": "relative",
+        "embedding_scale": "one",
+    }
+    tensors: ClassVar[dict[str, str]] = {
+        "shared": "reader.table",
+        "decoder.embed_tokens": "writer.inputs.table",
+        "lm_head": "writer.output_table",
+        **_stack("encoder", {"layer.0.SelfAttention": ("attention", "add_attention")}),
+        **_stack(
+            "decoder",
+            {
+                "layer.0.SelfAttention": ("attention", "add_attention"),
+                "layer.1.EncDecAttention": ("cross", "add_cross"),
+            },
+        ),
+    }
+    copies: ClassVar[dict[str, str]] = {
+        "encoder.embed_tokens.weight": _SHARED,
+        _INPUTS: _SHARED,
+        _HEAD: _SHARED,
+    }
+    ignored = r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
+    folded = r"(shared|lm_head)\.weight|decoder\.final_layer_norm\.weight"
+
+    def complete(self, config: Config) -> dict[str, Any]:
+        is_scaled = config.get("scale_decoder_outputs", True)
+        return super().complete(config if is_scaled else {**config, "tie_word_embeddings": False})
+
+    def table(self, config: Config) -> Mapping[str, str]:
+        is_gated = config["feed_forward_proj"].startswith("gated")
+        names = {"wi_0": "gate", "wi_1": "expand"} if is_gated else {"wi": "expand"}
+        table = dict(self.tensors)
+        for stack, last in (("encoder", 1), ("decoder", 2)):
+            theirs, ours = f"{stack}.block.*.layer.{last}", f"core.{stack}.*"
+            for name, part in (names | {"wo": "contract"}).items():
+                table[f"{theirs}.DenseReluDense.{name}"] = f"{ours}.feedforward.{part}"
+            table[f"{theirs}.layer_norm"] = f"{ours}.add_feedforward.norm"
+        return table
+
+    def read(self, config: Config) -> dict[str, Any]:
+        is_gated = config["feed_forward_proj"].startswith("gated")
+        return super().read(config) | {"core.gated": is_gated}
+
+    def run_settings(self, config: Config) -> dict[str, Any]:
+        return {"decode": {"max_ratio": 0, "max_extra": 512}}
+
+    def fold(self, theirs: dict[str, Tensor], config: Config) -> None:
+        if not config["tie_word_embeddings"]:
+            if _SHARED in theirs:
+                theirs[_INPUTS] = theirs[_SHARED].clone()
+                theirs.setdefault(_HEAD, theirs[_SHARED].clone())
+        elif _NORM in theirs:
+            theirs[_NORM] = theirs[_NORM] * config["d_model"] ** -0.5
+
+    def unfold(self, theirs: dict[str, Tensor], config: Config) -> None:
+        if config["tie_word_embeddings"]:
+            theirs[_NORM] = theirs[_NORM] * config["d_model"] ** 0.5
+        elif not torch.equal(theirs[_SHARED], theirs.pop(_INPUTS)):
+            raise UserError("T5 has one table of embeddings, and this run one for each stack")

@@ -59,7 +59,7 @@ export function addKeyboardShortcuts(app: ShortcutTarget): void {
 function isTyping(event: KeyboardEvent): boolean {
   const target = event.target as HTMLElement | null;
   if (!target) return false;
-  if (target.tagName === "INPUT") return true;
+  if (target.tagName === "INPUT" || target.tagName === "TEXTAREA") return true;
   // A select uses arrow keys, letters and digits.
   return target.tagName === "SELECT" && /^([a-z0-9]|Arrow.*)$/i.test(event.key);
 }

@@ -3,8 +3,9 @@
 import { make } from "./dom.js";
 import { toggleHelp } from "./help.js";
 import { addKeyboardShortcuts } from "./keyboard.js";
+import { startLive } from "./live/live.js";
 import { DataError, page } from "./load.js";
-import type { Page } from "./page.js";
+import type { Page, Sample } from "./page.js";
 import { Panel } from "./pane.js";
 import { fromFragment, toFragment, type State } from "./state.js";
 import { togglePresenting } from "./present.js";
@@ -79,6 +80,13 @@ class App {
   /** Draw again in other colors or another size; the state stays as it is. */
   redraw(): void {
     for (const pane of this.panes) pane.redraw();
+  }
+
+  /** Show another sample in place of the only one. */
+  async replace(sample: Sample): Promise<void> {
+    this.page.captures[0]!.samples[0] = sample;
+    for (const pane of this.panes) pane.replace(sample);
+    await Promise.all(this.panes.map((pane) => pane.settled));
   }
 
   /** Interface for tests (`window.regard`): positions, state, and a promise of the end of drawing. */
@@ -207,8 +215,11 @@ async function start(): Promise<void> {
   let app: App | null = null;
   initTheme(() => app?.redraw());
   try {
-    app = new App(await page(), root);
-    Object.assign(window, { regard: app.testApi });
+    const open = (page: Page) => (app = new App(page, root));
+    const live = document.getElementById("model") ? await startLive(root, open) : null;
+    // A live page without a text opens later.
+    if (!live) open(await page());
+    Object.assign(window, { regard: (app as App | null)?.testApi ?? {}, live });
   } catch (error) {
     showError(error);
   }

@@ -3,7 +3,7 @@
 import { make } from "./dom.js";
 import { footer, moveMark } from "./footer.js";
 import { DataError } from "./load.js";
-import type { Page, Read } from "./page.js";
+import type { Page, Read, Sample } from "./page.js";
 import { pickers } from "./pickers.js";
 import { hasMean, mostSimilar, siblings } from "./reads.js";
 import { defaultScale, type State } from "./state.js";
@@ -123,6 +123,12 @@ export class Panel implements Pane {
       if (shown.query > last) this.stepOfOther = shown.query;
     } else if (isSameLabel) change.query = shown.query;
     this.setState({ shown: change, view }, false);
+  }
+
+  /** Show another sample; the selection stays as far as it has the same reads. */
+  replace(sample: Sample): void {
+    this.stepOfOther = null;
+    this.setState({ shown: this.changed({ sample }), view: this.state.view }, false);
   }
 
   async table(read: Read): Promise<Table> {

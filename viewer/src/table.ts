@@ -23,6 +23,11 @@ export function tableOf(sample: Sample, read: Read): Promise<Table> {
   return table;
 }
 
+/** Set the table of a read whose weights are computed in the page. */
+export function setTable(read: Read, heads: number, queries: number, keys: number, numbers: Float32Array): void {
+  tables.set(read, Promise.resolve(new CompleteTable(heads, queries, keys, numbers)));
+}
+
 /** Create the table of a read from the chunks that `load` returns. */
 export async function loadTable(sample: Sample, read: Read, load: Load): Promise<Table> {
   const queries = sample.axes[read.queries]?.labels.length ?? 0;

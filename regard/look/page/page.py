@@ -40,8 +40,6 @@ WALK_BUDGET = 12_000_000
 
 def text(captures: Sequence[tuple[str, str, Sequence[SampleMaps]]]) -> str:
     """Return the page of captures: the title of each, the name of its model, and its samples."""
-    html = (files("regard.look.page") / "page.html").read_text(encoding="utf-8")
-    before, _, after = html.partition("<!-- data -->")
     shown, sizes, left_out = [], {}, 0
     for i, (_, _, samples) in enumerate(captures):
         shown.append([with_rollout(one) for one in samples[:MAX_SAMPLES]])
@@ -76,10 +74,29 @@ def text(captures: Sequence[tuple[str, str, Sequence[SampleMaps]]]) -> str:
     if left_out:
         notes.append(f"{left_out} more samples are not shown.")
     data = {"format": "regard page", "version": 4, "captures": content, "note": " ".join(notes)}
-    # Escaped, so that no label can end the script element.
-    script = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
-    script = f'<script type="application/json" id="page">{script}</script>\n'
-    return "".join((before, *numbers.scripts, script, after))
+    return with_scripts([*numbers.scripts, json_script("page", data)])
+
+
+def with_scripts(scripts: Sequence[str]) -> str:
+    """Return the viewer with elements of data."""
+    html = (files("regard.look.page") / "page.html").read_text(encoding="utf-8")
+    before, _, after = html.partition("<!-- data -->")
+    return "".join((before, *scripts, after))
+
+
+def json_script(name: str, data: Any) -> str:
+    """Return JSON as an element of a page."""
+    # Escaped, so that no label can end the element.
+    content = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
+    return f'<script type="application/json" id="{name}">{content}</script>\n'
+
+
+def chunk_script(name: str, *arrays: NDArray[Any]) -> str:
+    """Return numbers as an element of a page: compressed with zlib, in base64."""
+    packed = zlib.compress(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays), 6)
+    content = base64.b64encode(packed).decode()
+    kind = 'type="application/octet-stream" class="chunk"'
+    return f'<script {kind} id="chunk-{name}">{content}</script>\n'
 
 
 class _Numbers:
@@ -124,7 +141,7 @@ class _Numbers:
         if key not in self._page_cut.cut:
             weights = own.weights
             dtype = torch.float16 if weights.dtype == torch.float16 else self._page_cut.dtype
-            self.scripts.append(_script(name, numbers_of(weights, dtype)))
+            self.scripts.append(chunk_script(name, numbers_of(weights, dtype)))
             return {"form": "whole", "dtype": str(dtype).removeprefix("torch."), "chunk": name}
         # Head by head: all heads may not fit into memory.
         overviews, names, count = [], [], 0
@@ -134,9 +151,9 @@ class _Numbers:
             values, keys = top_k(numbers, self._page_cut.count)
             count = values.shape[1]
             names.append(f"{name}-{head}")
-            self.scripts.append(_script(names[-1], values, keys))
+            self.scripts.append(chunk_script(names[-1], values, keys))
         rows, columns = overviews[0].shape
-        self.scripts.append(_script(name, np.stack(overviews)))
+        self.scripts.append(chunk_script(name, np.stack(overviews)))
         overview = {"rows": rows, "columns": columns, "chunk": name}
         return {"form": "top", "count": count, "overview": overview, "heads": names}
 
@@ -170,16 +187,9 @@ class _Numbers:
             return None
         self._remaining[budget] -= size
         arrays = [numbers_of(tensor, torch.float32) for tensor in tensors.values()]
-        self.scripts.append(_script(name, *arrays))
+        self.scripts.append(chunk_script(name, *arrays))
         shapes = {part: list(tensor.shape) for part, tensor in tensors.items()}
         return {"tensors": shapes, "chunk": name}
-
-
-def _script(name: str, *arrays: NDArray[Any]) -> str:
-    packed = zlib.compress(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays), 6)
-    content = base64.b64encode(packed).decode()
-    kind = 'type="application/octet-stream" class="chunk"'
-    return f'<script {kind} id="chunk-{name}">{content}</script>\n'
 
 
 def _picture_to_json(picture: Picture) -> dict[str, Any]:

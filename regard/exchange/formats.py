@@ -39,6 +39,10 @@ FORMATS = {
         summary="the same graphs as programs that `torch.export.load` reads",
         function=f"{_HERE}.graphs:export",
     ),
+    "page": Format(
+        summary="a page that runs a text model in a browser and shows its attention, offline",
+        function=f"{_HERE}.page:export",
+    ),
 }
 """The formats by name."""
 

@@ -21,7 +21,7 @@ from regard.data.tokenizer import EOS, Ends, Tokenizer, TrainedTokenizer
 from regard.engines.lowering import lower
 from regard.errors import UserError
 from regard.exchange import page as exchange_page
-from regard.exchange.page import Packed, export, page_text
+from regard.exchange.page import Packed, page_text
 from regard.layers import forms
 from regard.layers.positions.config import (
     AlibiConfig,
@@ -164,7 +164,7 @@ def check_logits(page: Page, trained: Any, text: str) -> None:
     assert len(found["tokens"]) > begin
 
 
-def test_outputs_are_those_of_the_model(load_run, open_page, tmp_path):
+def test_outputs_are_those_of_the_model(load_run, open_page, tmp_path, capsys):
     """100 texts: the outputs of `predict` with the weights of the page; less than 8 MB."""
     trained = load_run("dates")
     texts = [trained.test_input(index) for index in range(100)]
@@ -175,10 +175,11 @@ def test_outputs_are_those_of_the_model(load_run, open_page, tmp_path):
     assert len(set(found)) > 3
     for text in texts[:10]:
         check_logits(page, trained, text)
-    notices: list[str] = []
-    export(trained, tmp_path, None, notices.append)
-    assert (tmp_path / "index.html").stat().st_size < 8_000_000
-    assert texts[0] in notices[0]
+    out = tmp_path / "out"
+    assert main(["export", str(trained.folder), "--to", "page", "--out", str(out)]) == 0
+    assert [path.name for path in out.iterdir()] == ["index.html"]
+    assert (out / "index.html").stat().st_size < 8_000_000
+    assert f"a text of the test data: {texts[0]!r}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES)

@@ -65,8 +65,8 @@ class TrainConfig:
     output shares is frozen, too."""
     lora: Annotated[int, Range(1, 65_536)] | None = added(None)
     """Rank of low-rank adapters (LoRA) of the projections of multi-head attention, with --init:
-    only they, and heads other than those of tokens, are trained; the finished run holds their
-    sums with the weights."""
+    only they, at 10 times the rate, and heads other than those of tokens are trained. The finished
+    run holds their sums with the weights."""
     label_smoothing: FractionBelowOne = 0.1
     """Label smoothing: fraction of each target's probability spread over the vocabulary."""
     precision: Literal["auto", "float32", "tf32", "bfloat16"] = "float32"
@@ -123,6 +123,11 @@ class TrainConfig:
             raise UserError(f"freeze must be reader or a number of blocks, got {self.freeze!r}")
         if not any(ends) and not self.patience:
             raise UserError("training must have a limit: set steps, epochs, minutes or patience.")
+
+    @property
+    def is_partial(self) -> bool:
+        """True if only a part of the parameters is trained."""
+        return self.freeze is not None or self.lora is not None
 
     def training_fingerprint(self) -> dict[str, Any]:
         """Return the settings that determine the weights, as JSON; resumed runs keep them."""

@@ -133,7 +133,8 @@ def fit(
             given = f"train.accumulate {config.accumulate} and {joined.size} processes"
             raise UserError(f"a step must be one batch of one process with {reason}, got {given}")
         joined.run_on_main(lambda: stack.enter_context(lock_folder(folder)))
-        restrict_training(model, config, seed=seed)
+        if config.is_partial:
+            restrict_training(model, config, seed=seed)
         run = _Run(
             Replica(model, joined, shard=config.shard, compiled=config.compile),
             interruption,
@@ -213,8 +214,9 @@ class _Run:
         progress, config = self.progress, self.config
         if progress.step:
             self.log.note(f"Resuming after step {progress.step}, in epoch {progress.epoch + 1}.")
-        if config.freeze is not None or config.lora:
-            self.log.note(_count_trained(self.model))
+        if config.is_partial:
+            trained = trainable_parameters(self.model).values()
+            self.log.note(f"training {sum(map(torch.numel, trained)):,} parameters")
         if self.device_before not in ("", self.world.device.type):
             self.log.note(
                 f"The run was on {self.device_before} so far; on {self.world.device.type} rounding "
@@ -342,7 +344,9 @@ class _Run:
         self.read_sums()
         log.show_status("validating")
         weights = self.average.weights() if self.average else tensors_of(self.model)
-        weights = merged_tensors(self.replica.gather(weights))
+        weights = self.replica.gather(weights)
+        if config.lora is not None:
+            weights = merged_tensors(weights)
         self.check_finite(weights)
         is_other = self.average or self.replica.is_sharded or config.lora
         metrics = self.measure(weights if is_other else None)
@@ -477,12 +481,6 @@ class _Run:
 def _steps_per_read(device: torch.device) -> int:
     """Return the number of steps whose losses are read together, if no line of the log is due."""
     return 1 if device.type == "cpu" else 50
-
-
-def _count_trained(model: nn.Module) -> str:
-    trained = sum(value.numel() for value in trainable_parameters(model).values())
-    total = sum(value.numel() for value in model.parameters())
-    return f"training {trained:,} of {total:,} parameters"
 
 
 def _format_metrics(metrics: Mapping[str, float]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn, optim
 
+from regard.layers.lora import ADAPTER_RATE, ADAPTERS
 from regard.training.config import TrainConfig
 from regard.training.partial import distances_from_top
 from regard.training.tensors import distribute_like, trainable_parameters
@@ -23,9 +24,10 @@ def build_optimizer(model: nn.Module, config: TrainConfig) -> optim.Optimizer:
     }
     distances = distances_from_top(model) if config.layer_decay < 1 else {}
     groups: dict[tuple[float, float], list[Tensor]] = {}
-    for parameter in trainable_parameters(model).values():
+    for name, parameter in trainable_parameters(model).items():
         decays = parameter.ndim >= 2 and id(parameter) not in embeddings
         scale = config.layer_decay ** distances.get(id(parameter), 0)
+        scale *= ADAPTER_RATE if name.endswith(ADAPTERS) else 1
         groups.setdefault((config.weight_decay if decays else 0.0, scale), []).append(parameter)
     options = [
         {"params": parameters, "weight_decay": decay, "scale": scale}

@@ -138,7 +138,7 @@ def test_frozen_layers_keep_their_bits_and_have_no_state(
 def test_a_resumed_run_ends_with_the_same_bits(part: dict[str, Any], tmp_path: Path) -> None:
     options = part | {"ema": 0.5, "layer_decay": 0.7}
     whole = train("translator", tmp_path / "whole", **options)
-    folder = train("translator", tmp_path / "parts", steps=3, **options)
+    folder = train("translator", tmp_path / "parts", steps=4, **options)
     train("translator", folder, **options)
     for path in ("model.safetensors", "checkpoints/step-00000006/model.safetensors"):
         first, second = read_tensors(whole / path), read_tensors(folder / path)
@@ -179,7 +179,7 @@ def test_a_decayed_rate_is_that_of_the_step(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_adapters_are_merged_into_the_projections(name: str, tmp_path: Path) -> None:
     model = make(name)
-    folder = train(name, tmp_path, model, lora=2, lr=0.05, average=0)
+    folder = train(name, tmp_path, model, lora=2, lr=0.005, average=0)
     attention = [
         key for key, part in make(name).core.named_modules() if isinstance(part, MultiHead)
     ]
@@ -200,6 +200,15 @@ def test_adapters_are_merged_into_the_projections(name: str, tmp_path: Path) -> 
         f"{key.removesuffix('weight')}adapter_{part}" for key in adapted for part in ("up", "down")
     }
     assert all(torch.equal(value, end[key]) for key, value in tensors_of(model).items())
+
+
+def test_adapters_take_ten_times_the_rate_and_the_head_its_own() -> None:
+    model = make("classifier")
+    restrict_training(model, settings(lora=2), seed=1)
+    names = {id(value): key for key, value in model.named_parameters()}
+    for group in build_optimizer(model, settings(lora=2)).param_groups:
+        for value in group["params"]:
+            assert group["scale"] == (10.0 if "adapter" in names[id(value)] else 1.0)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -13,13 +13,8 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from regard.compat.torch import interpolate_
-from regard.training.tensors import (
-    distribute_like,
-    read_tensors,
-    tensors_of,
-    to_local,
-    trainable_parameters,
-)
+from regard.training.optimizer import trainable_parameters
+from regard.training.tensors import distribute_like, read_tensors, tensors_of, to_local
 
 
 def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:

@@ -1,11 +1,11 @@
 """Settings of the training loop. Imports no torch, so that the command line's help is fast."""
 
+from dataclasses import fields
 from typing import Annotated, Any, Literal
 
 from regard.errors import UserError
 from regard.settings.declare import added, settings
 from regard.settings.ranges import Count, FractionBelowOne, Range, check_device
-from regard.settings.tree import to_plain
 
 # Settings that may change when a run is resumed: its limits, when it validates, what it writes, and
 # where it computes.
@@ -124,12 +124,12 @@ class TrainConfig:
         if not any(ends) and not self.patience:
             raise UserError("training must have a limit: set steps, epochs, minutes or patience.")
 
-    @property
-    def is_partial(self) -> bool:
-        """True if only a part of the parameters is trained."""
-        return self.freeze is not None or self.lora is not None
-
     def training_fingerprint(self) -> dict[str, Any]:
         """Return the settings that determine the weights, as JSON; resumed runs keep them."""
-        values = to_plain(self, is_fingerprint=True)
-        return {name: value for name, value in values.items() if name not in _CHANGEABLE}
+        values: dict[str, Any] = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            is_unused = "added" in item.metadata and value == item.default
+            if item.name not in _CHANGEABLE and not is_unused:
+                values[item.name] = value
+        return values | {"betas": list(self.betas)}

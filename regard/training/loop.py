@@ -37,6 +37,7 @@ from regard.training.optimizer import (
     learning_rate,
     load_optimizer_tensors,
     optimizer_tensors,
+    trainable_parameters,
 )
 from regard.training.partial import restrict_training
 from regard.training.precision import resolve_precision
@@ -50,7 +51,6 @@ from regard.training.tensors import (
     read_tensors,
     tensors_of,
     ties_of,
-    trainable_parameters,
     write_tensors,
 )
 
@@ -133,7 +133,7 @@ def fit(
             given = f"train.accumulate {config.accumulate} and {joined.size} processes"
             raise UserError(f"a step must be one batch of one process with {reason}, got {given}")
         joined.run_on_main(lambda: stack.enter_context(lock_folder(folder)))
-        if config.is_partial:
+        if (config.freeze, config.lora) != (None, None):
             restrict_training(model, config, seed=seed)
         run = _Run(
             Replica(model, joined, shard=config.shard, compiled=config.compile),
@@ -214,7 +214,7 @@ class _Run:
         progress, config = self.progress, self.config
         if progress.step:
             self.log.note(f"Resuming after step {progress.step}, in epoch {progress.epoch + 1}.")
-        if config.is_partial:
+        if (config.freeze, config.lora) != (None, None):
             trained = trainable_parameters(self.model).values()
             self.log.note(f"training {sum(map(torch.numel, trained)):,} parameters")
         if self.device_before not in ("", self.world.device.type):

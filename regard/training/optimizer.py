@@ -11,7 +11,7 @@ from torch import Tensor, nn, optim
 from regard.layers.lora import ADAPTER_RATE, ADAPTERS
 from regard.training.config import TrainConfig
 from regard.training.partial import distances_from_top
-from regard.training.tensors import distribute_like, trainable_parameters
+from regard.training.tensors import distribute_like
 
 
 def build_optimizer(model: nn.Module, config: TrainConfig) -> optim.Optimizer:
@@ -85,3 +85,10 @@ def learning_rate(config: TrainConfig, *, step: int, done: float, warmup_end: fl
     if config.schedule == "linear":
         return config.lr * (1 - decayed)
     return config.lr
+
+
+def trainable_parameters(model: nn.Module) -> dict[str, Tensor]:
+    """Return the parameters that require gradients, by name, tied ones once."""
+    return {
+        name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
+    }

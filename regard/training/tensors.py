@@ -80,13 +80,6 @@ def tensors_of(model: nn.Module) -> dict[str, Tensor]:
     return {name: value for name, value in model.state_dict().items() if name not in ties}
 
 
-def trainable_parameters(model: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters that require gradients, by name, tied ones once."""
-    return {
-        name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
-    }
-
-
 def is_sharded(tensor: Tensor) -> "TypeGuard[DTensor]":
     """Return True for a tensor of which each process holds a part (FSDP2)."""
     # A DTensor exists only if its module is imported, which takes 0.7 s.

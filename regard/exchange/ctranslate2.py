@@ -3,6 +3,7 @@
     model.bin, config.json, *vocabulary.json    the folder that Translator or Generator opens
     source_tokenizer.json                       encodes inputs
     tokenizer.json                              decodes outputs; encodes inputs, too, if it is alone
+    source.spm, target.spm, spiece.model        models of sentencepiece of an imported run
 
 A bias of the logits excludes the tokens that `predict` never generates.
 """
@@ -19,7 +20,13 @@ from regard.errors import UserError
 from regard.exchange.card import write_card
 from regard.exchange.files import write_json
 from regard.exchange.pieces import tokenizer_json
-from regard.exchange.tokens import surround, text_layout, token_names
+from regard.exchange.tokens import (
+    is_sentencepiece,
+    surround,
+    text_layout,
+    token_names,
+    write_sentencepiece,
+)
 
 _SPECIALS = {
     "bos_token": "bos",
@@ -37,14 +44,22 @@ def export(trained: Any, folder: Path, options: Any, notify: Callable[[str], Non
     if layout is None or getattr(model.writer, "part", "") != "decoder":
         kind = trained.run.recipe
         raise UserError(f"CTranslate2 has no model for runs of {kind}; choose --to onnx")
-    source = surround(tokenizer_json(layout.source), layout.ends)
-    target, is_joint = tokenizer_json(layout.target), layout.source is layout.target
-    size = len(layout.target)
-    names = _names(target, size)
+    files = dict[str, Any]()
+    if is_sentencepiece(layout.source):
+        tokens: Any = layout.source.labels, layout.target.labels
+    else:
+        source = surround(tokenizer_json(layout.source), layout.ends)
+        target = tokenizer_json(layout.target)
+        tokens = _names(source, len(layout.source)), _names(target, len(layout.target))
+        files["tokenizer.json"] = target
+        if layout.source is layout.target:
+            files["tokenizer.json"] = source
+        else:
+            files["source_tokenizer.json"] = source
     vocabularies = Vocabularies(
-        source=_names(source, len(layout.source)),
-        target=names,
-        specials=_specials(layout.target.specials, names),
+        source=tokens[0],
+        target=tokens[1],
+        specials=_specials(layout.target.specials, tokens[1]),
         banned=layout.banned,
     )
     try:
@@ -58,11 +73,10 @@ def export(trained: Any, folder: Path, options: Any, notify: Callable[[str], Non
     except UnsupportedModelError as error:
         reason = f"CTranslate2 cannot express this run: {error}"
         raise UserError(f"{reason}; choose --to onnx") from error
-    if is_joint:
-        write_json(folder / "tokenizer.json", source)
-    else:
-        write_json(folder / "source_tokenizer.json", source)
-        write_json(folder / "tokenizer.json", target)
+    for name, content in files.items():
+        write_json(folder / name, content)
+    if not files:
+        write_sentencepiece(folder, layout.source, layout.target)
     write_card(trained, folder, "CTranslate2", license_name=options.license)
 
 

@@ -70,8 +70,8 @@ def write_tokenizer(folder: Path, layout: TextLayout) -> None:
     source, target, ends, longest, _ = layout
     config: dict[str, Any] = {"model_max_length": longest}
     names: Mapping[int, str] = dict(enumerate(getattr(target, "labels", ())))
-    if isinstance(source, PretrainedTokenizer) and isinstance(source.file.model, bytes):
-        config["tokenizer_class"] = _write_sentencepiece(folder, source, target)
+    if is_sentencepiece(source):
+        config["tokenizer_class"] = write_sentencepiece(folder, source, target)
     else:
         content = surround(tokenizer_json(source), ends)
         if source is not target:
@@ -80,7 +80,8 @@ def write_tokenizer(folder: Path, layout: TextLayout) -> None:
         names = token_names(content)
         config["tokenizer_class"] = "PreTrainedTokenizerFast"
         config["clean_up_tokenization_spaces"] = False
-        config["split_special_tokens"] = not isinstance(source, PretrainedTokenizer)
+        is_given = isinstance(source, PretrainedTokenizer)
+        config["split_special_tokens"] = source.file.splits_specials if is_given else True
         config["model_input_names"] = ["input_ids", "attention_mask"]
     for special in _SPECIALS:
         number = getattr(target.specials, special)
@@ -89,7 +90,12 @@ def write_tokenizer(folder: Path, layout: TextLayout) -> None:
     write_json(folder / "tokenizer_config.json", config)
 
 
-def _write_sentencepiece(folder: Path, source: Any, target: Any) -> str:
+def is_sentencepiece(tokenizer: Tokenizer) -> bool:
+    """Return True for a model of sentencepiece, which has no tokenizer.json."""
+    return isinstance(tokenizer, PretrainedTokenizer) and isinstance(tokenizer.file.model, bytes)
+
+
+def write_sentencepiece(folder: Path, source: Any, target: Any) -> str:
     """Write models of sentencepiece, and return the class of the tokenizer."""
     if not source.file.vocabulary:
         (folder / "spiece.model").write_bytes(source.file.model)

@@ -139,6 +139,24 @@ def create_t5(seed: int) -> Any:
     return randomize(model, std=0.3)
 
 
+def create_marian(vocab: int, seed: int) -> Any:
+    """Return a Marian with the ids of opus-mt: </s> 0, <unk> 1, and <pad> last, the start."""
+    ids = {"pad_token_id": vocab - 1, "eos_token_id": 0, "decoder_start_token_id": vocab - 1}
+    config = hf.MarianConfig(
+        **_MARIAN | {"vocab_size": vocab, "bos_token_id": None, "max_position_embeddings": 64} | ids
+    )
+    torch.manual_seed(seed)
+    model = hf.MarianMTModel(config).eval()
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if value.requires_grad:
+                value.add_(0.25 * torch.randn_like(value))
+            if "encoder_attn" in name:
+                value.mul_(4)
+    model.generation_config.suppress_tokens = [vocab - 1]
+    return model
+
+
 def create_model(case: str, seed: int) -> Any:
     """Return a model of Transformers with random weights."""
     if case in CLASSIFIERS:

@@ -4,10 +4,13 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import ctranslate2
 import pytest
 import torch
+import transformers as hf
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -15,8 +18,15 @@ import regard
 from regard.cli.main import main
 from regard.exchange.families.gpt2 import GPT2
 from regard.exchange.files import read_config
+from regard.exchange.formats import export
 from regard.recipes.run_folder import read_run
-from tests.exchange.small import create_model, save_model, write_tokenizer
+from tests.exchange.small import (
+    create_marian,
+    create_model,
+    import_model,
+    save_model,
+    write_tokenizer,
+)
 
 CONFIG = {
     "model_type": "gpt2",
@@ -312,3 +322,46 @@ def test_run_for_other_labels_starts_from_an_imported_classifier(
     )
     assert after.shape == (2, 20)
     assert (after[0] - before[1]).abs().max() < 0.01  # good
+
+
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+def test_marian_of_sentencepiece_answers_as_in_transformers_and_ctranslate2(
+    tmp_path: Path,
+) -> None:
+    spm = pytest.importorskip("sentencepiece")
+    texts = [f"the {w} number {n} is here!" for n in range(300) for w in ("cat", "dog", "owl")]
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    folder = tmp_path / "given"
+    folder.mkdir()
+    for name in ("source", "target"):
+        spm.SentencePieceTrainer.train(
+            input=str(tmp_path / "texts.txt"),
+            model_prefix=str(tmp_path / name),
+            vocab_size=50,
+            **{"pad_id": -1, "bos_id": -1, "eos_id": 0, "unk_id": 1, "minloglevel": 2},
+        )
+        (tmp_path / f"{name}.model").rename(folder / f"{name}.spm")
+    pieces = spm.SentencePieceProcessor(model_file=str(folder / "source.spm"))
+    names = [*(pieces.id_to_piece(number) for number in range(50)), "<pad>"]
+    (folder / "vocab.json").write_text(json.dumps({name: n for n, name in enumerate(names)}))
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "MarianTokenizer"}')
+    theirs = create_marian(len(names), 3)
+    theirs.save_pretrained(folder)
+    run = import_model(folder, tmp_path / "run")
+    inputs = [texts[size * 7][-size:] for size in range(2, 22)]
+    answers = run.predict(inputs, beam=1, max_length=12)
+    assert len(set(answers)) > 1
+    options = SimpleNamespace(license=None, compute_type="float32")
+    export(run, "transformers", tmp_path / "back", options)
+    for path in (folder, tmp_path / "back"):
+        tokenizer = hf.AutoTokenizer.from_pretrained(path)
+        given = tokenizer(inputs, return_tensors="pt", padding=True)
+        outputs = theirs.generate(**given, num_beams=1, max_new_tokens=12)
+        assert tokenizer.batch_decode(outputs, skip_special_tokens=True) == answers
+    export(run, "ctranslate2", tmp_path / "converted", options)
+    translator = ctranslate2.Translator(str(tmp_path / "converted"))
+    sources = [[*pieces.encode(text, out_type=str), "</s>"] for text in inputs]
+    search = {"beam_size": 1, "max_decoding_length": 12, "min_decoding_length": 0}
+    target = spm.SentencePieceProcessor(model_file=str(tmp_path / "converted" / "target.spm"))
+    for result, answer in zip(translator.translate_batch(sources, **search), answers, strict=True):
+        assert target.decode_pieces(result.hypotheses[0]).strip() == answer

@@ -61,8 +61,7 @@ class GraphInput(NamedTuple):
 
     axes: tuple[int | str, ...]
     values: Literal["numbers", "ids", "mask", "past mask", "lengths"] = "numbers"
-    high: int = 0
-    """Number of ids."""
+    high: int = 0  # number of ids
 
     def example(self, sizes: Mapping[str, int]) -> Tensor:
         """Return random values; the padding of a mask is at its end, that of a past mask first."""
@@ -167,9 +166,8 @@ def _answer(model: Any) -> Graph:
 
 def _decoder(model: Any, name: str, new: str, before: str) -> Graph:
     core, outputs, is_text = model.core, ["logits"], isinstance(model.reader, TokenReader)
-    inputs = {
-        "input_ids": GraphInput((_BATCH, new), "ids", model.writer.inputs.table.num_embeddings)
-    }
+    vocab = model.writer.inputs.table.num_embeddings
+    inputs = {"input_ids": GraphInput((_BATCH, new), "ids", vocab)}
     if model.reader is None:
         inputs["attention_mask"] = GraphInput((_BATCH, f"{before} + {new}"), "past mask")
     elif is_text:

@@ -44,8 +44,8 @@ def make_models() -> dict[str, nn.Module]:
     sizes: dict[str, Any] = {"layers": 2, "width": 8, "feedforward": 12, "heads": 2}
     post = TransformerConfig(**sizes, norm_order="post", positions=LearnedConfig(max_length=16))
     llama = TransformerConfig(
-        **(sizes | {"heads": 4}), key_heads=2, norm="rms", bias=False, gated=True, activation="silu",
-        positions=RotaryConfig(), qk_norm="rms", window=3,
+        **(sizes | {"heads": 4}), key_heads=2, norm="rms", bias=False, gated=True,
+        activation="silu", positions=RotaryConfig(), qk_norm="rms", window=3,
     )  # fmt: skip
     alibi = TransformerConfig(**sizes, activation="gelu", positions=AlibiConfig())
     models = {

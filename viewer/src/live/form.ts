@@ -4,8 +4,7 @@
 /** Rows of int8 numbers, each with its scale. */
 export interface Matrix {
   rows: number; columns: number;
-  numbers: Int8Array;
-  scales: Float32Array;
+  numbers: Int8Array; scales: Float32Array;
 }
 
 /** x W^T + b. */
@@ -68,8 +67,7 @@ export interface Language {
   kind: "language";
   target: TokenizerFile;
   before: number[]; banned: number[];
-  context: number;
-  temperature: number;
+  context: number; temperature: number;
 }
 
 export interface LiveModel {

@@ -10,7 +10,7 @@ import { type Choice, makeRuns, type Run, TextError } from "./run.js";
 const VERSION = 1;
 /** Milliseconds of computing after which the page reacts to input, and after which it is drawn again. */
 const SLICE = 12;
-const REDRAW = 80;
+const REDRAW = 60;
 
 /** Panes that show a sample. */
 interface Panes {
@@ -65,14 +65,14 @@ class Live {
   /** Run the model on the text, and show its output and attention as they are computed. `begin`: time of the input. */
   async update(begin: number): Promise<void> {
     const turn = ++this.turn;
-    let shown = 0;
+    let [shown, isFirst] = [performance.now(), true];
     let run: Run | null = null;
     const show = async () => {
       this.output.textContent = run!.output;
       const sample = run!.sample();
       if (sample) await this.show(sample);
-      if (!shown && turn === this.turn) performance.measure("first row", { start: begin });
-      shown = performance.now();
+      if (isFirst && turn === this.turn) performance.measure("first row", { start: begin });
+      [shown, isFirst] = [performance.now(), false];
     };
     try {
       const started = this.start(this.text.value, this.choice, this.before);

@@ -1,6 +1,6 @@
 """Exported graphs give the outputs of the model, by ONNX Runtime and as programs of torch.export.
 
-Run by test_transforms.py in a process of its own, without the shape checks of the other tests.
+Run by test_graphs.py in a process of its own, without the shape checks of the other tests.
 """
 
 import json
@@ -88,12 +88,19 @@ def close(actual: Tensor, expected: Tensor) -> None:
 
 
 RECURRENT = "--model.core recurrent --model.core.width 8 --model.core.hidden 8 --naive-bayes"
-CASES = [(onnx_format, name, "") for name in RECIPES if name not in ("dates", "reviews")]
-CASES += [(graphs, name, "") for name in ("points", "caption")]
-CASES += [(onnx_format, "reviews", f"{RECURRENT} words"), (graphs, "reviews", f"{RECURRENT} none")]
+CASES = [(onnx_format, name, "") for name in ("translate", "boxes", "tracks")]
+CASES += [(graphs, "points", ""), (onnx_format, "reviews", f"{RECURRENT} words")]
+OTHER = [
+    name for name in RECIPES if name not in ("dates", "reviews", "translate", "boxes", "tracks")
+]
+SLOW = [*((onnx_format, name, "") for name in OTHER), (graphs, "caption", "")]
+SLOW += [(graphs, "reviews", f"{RECURRENT} none")]
 
 
-@pytest.mark.parametrize(("module", "name", "options"), CASES)
+@pytest.mark.parametrize(
+    ("module", "name", "options"),
+    [*CASES, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)],
+)
 def test_graphs_of_every_recipe_are_those_of_the_model(
     tmp_path: Path, module: Any, name: str, options: str
 ):
@@ -112,12 +119,15 @@ def test_graphs_of_every_recipe_are_those_of_the_model(
 @pytest.mark.parametrize(
     "options",
     [
-        "",
+        pytest.param("", marks=pytest.mark.slow),
         f"{CORE} --model.tie target --model.core.positions rotary --model.core.key-heads 1",
         f"{CORE} --model.tie target --model.core.positions learned --model.core.window 3 "
         "--model.core.positions.max-length 70",
-        f"{CORE} --model.tie target --model.core.choice topk --model.core.score additive "
-        "--model.core.positions relative --model.core.norm-order post",
+        pytest.param(
+            f"{CORE} --model.tie target --model.core.choice topk --model.core.score additive "
+            "--model.core.positions relative --model.core.norm-order post",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_fifty_steps_of_a_decoder_give_the_logits_of_the_model(tmp_path: Path, options: str):

@@ -18,15 +18,20 @@ from tests.shapes import (
 
 LONGEST = (
     "tests/contracts/test_transforms.py",
-    "tests/contracts/test_grid.py",
-    "tests/native/test_additive_gpu.py",
-    "tests/models/test_grid.py",
     "tests/viewer/test_views.py",
-    "tests/contracts/test_cores.py",
-    "tests/engines/test_forms.py",
-    "tests/campaigns/test_samples.py",
-    "tests/native/test_other_processors.py",
+    "tests/exchange/test_page.py",
+    "tests/native/test_additive_gpu.py",
     "tests/devices/test_recipes.py",
+    "tests/engines/test_buffers.py",
+    "tests/test_tour.py",
+    "tests/lab/test_claims.py",
+    "tests/exchange/test_graphs.py",
+    "tests/devices/test_models.py",
+    "tests/models/test_grid.py",
+    "tests/recipes/test_draw.py",
+    "tests/recipes/test_sets.py",
+    "tests/contracts/test_cores.py",
+    "tests/contracts/test_grid.py",
 )
 """Files that begin first, so that no process ends with a long one."""
 

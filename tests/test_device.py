@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from tests import conftest
 
@@ -60,8 +61,13 @@ def test_files_without_device_are_not_imported_on_a_device() -> None:
     assert conftest.pytest_ignore_collect(without, here) is None
 
 
-def test_warnings_fail_tests_on_a_cpu_alone() -> None:
+def test_warnings_fail_tests_on_a_cpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     there, here = _Config(device="cuda"), _Config(device="cpu")
-    conftest.pytest_configure(there)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: True)
+        conftest.pytest_configure(there)
     conftest.pytest_configure(here)
     assert (there.added, here.added) == ([("filterwarnings", "default")], [])
+    if not torch.cuda.is_available():
+        with pytest.raises(pytest.UsageError, match="--device cuda needs a GPU, and there is none"):
+            conftest.pytest_configure(there)

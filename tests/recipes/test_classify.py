@@ -331,7 +331,7 @@ def test_contributions_sum_to_the_scores_of_the_answer(reviews, pictures, tmp_pa
 def test_without_terms_a_note_says_that_contributions_are_not_shown(reviews):
     notes: list[str] = []
     run = load(reviews, notify=notes.append)
-    run.model.writer.norm = torch.nn.Identity()
+    run.model.writer.norm = torch.nn.Tanh()
     assert not run.look(["a lovely film"])[0].find(measure="contribution")
     (note,) = notes
     assert note.startswith("contributions to the scores are not shown: the output layer is not a")

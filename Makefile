@@ -14,9 +14,9 @@ SHELL := /bin/bash
 VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO := runs/demo
-# Tests side by side, files whole, the longest first (tests/conftest.py), each process with one thread. Four for two
+# Tests side by side, files whole, the longest first (tests/conftest.py), each process with one thread. Three for two
 # cores: some tests wait for a browser or another program.
-JOBS ?= 4
+JOBS ?= 3
 SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # Bytecode is saved even where the environment disables it: the tests start many programs, and each would compile all.
 TESTING := OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} PYTHONDONTWRITEBYTECODE=

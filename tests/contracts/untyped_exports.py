@@ -90,7 +90,23 @@ def make_shapes(inputs: Any, others: Any) -> Any:
     return tuple(shapes)
 
 
-@pytest.mark.parametrize("name", [*RECIPES, *_OTHER])
+_FIRST = (
+    "translate",
+    "language",
+    "reviews",
+    "images",
+    "boxes",
+    "lstm",
+    "additive",
+    "grouped-top-k",
+)
+_NAMES = [
+    name if name in _FIRST else pytest.param(name, marks=pytest.mark.slow)
+    for name in (*RECIPES, *_OTHER)
+]
+
+
+@pytest.mark.parametrize("name", _NAMES)
 def test_exported_model_answers_batches_of_any_size_and_length(tmp_path: Path, name: str):
     recipe, *options = _OTHER.get(name, name).split()
     model: Any = untrained(recipe, tmp_path, *options)[1]

@@ -113,7 +113,7 @@ def compare_texts(model: Any, context: str = "restart") -> int:
     return comparison.num_buffered
 
 
-@pytest.mark.parametrize("context", ["restart", "last"])
+@pytest.mark.parametrize("context", [pytest.param("restart", marks=pytest.mark.slow), "last"])
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_texts_in_buffers_equal_the_models(positions: str, context: str) -> None:
     num_steps = compare_texts(model_of(language_model, positions=positions), context)
@@ -328,7 +328,7 @@ def pretend_to_capture(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
-@pytest.mark.parametrize("width", [0, 1, 3])
+@pytest.mark.parametrize("width", [0, pytest.param(1, marks=pytest.mark.slow), 3])
 def test_replayed_steps_equal_the_models(
     monkeypatch: pytest.MonkeyPatch, width: int, positions: str
 ) -> None:

@@ -63,6 +63,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 CASES = [(kind, name) for name in VARIANTS for kind in ("dates", "language")]
 CASES.remove(("language", "shared"))
 CASES.remove(("dates", "norms"))  # no engine but torch runs them in cross-attention
+_FIRST = [case for case in CASES if "dates" in case or "norms" in case]
+_OTHERS = [pytest.param(*case, marks=pytest.mark.slow) for case in CASES if case not in _FIRST]
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +184,7 @@ def test_outputs_are_those_of_the_model(load_run, open_page, tmp_path, capsys):
     assert f"a text of the test data: {texts[0]!r}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("kind", "name"), CASES)
+@pytest.mark.parametrize(("kind", "name"), [*_FIRST, *_OTHERS])
 def test_logits_of_other_models(kind, name, load_run, open_page):
     trained = changed(load_run(kind), VARIANTS[name])
     page = open_page(trained)

@@ -250,7 +250,7 @@ def test_prompts_read_at_once_give_the_tokens_of_steps(name, context):
     model, found = perturbed(core), []
     if context == "slide" and model.core.unsupported_slide_reason is not None:
         return
-    config = SampleConfig(length=16, temperature=1, top_k=7, context=context)
+    config = SampleConfig(length=9, temperature=1, top_k=7, context=context)
     for reader in (Recorded(model), OneByOne(model)):
         for prompt in ([4], [1, 2, 3, 4], [5, 6, 7, 8, 9, 1, 2, 3, 4]):
             tokens = sample(reader, prompt, config, window=6, seed=1, banned=[0])

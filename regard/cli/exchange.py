@@ -10,7 +10,7 @@ from regard.errors import DONE, UserError
 from regard.exchange.formats import FORMATS, check_new_folder, export
 from regard.settings.declare import settings
 from regard.settings.help import page, two_columns
-from regard.settings.options import NoSettings, parse, wants_help
+from regard.settings.options import NoSettings, option_name, parse, wants_help
 from regard.settings.tree import collect_groups
 from regard.system.verbosity import print_notice
 
@@ -68,9 +68,9 @@ class ExportOptions(UseOptions):
     out: Path | None = None
     """The new folder."""
     license: str | None = None
-    """License in the model card, such as apache-2.0."""
-    compute_type: Literal["float32", "float16", "bfloat16", "int16", "int8"] = "float32"
-    """Type of the stored weights (ctranslate2)."""
+    """License in the model card (transformers, ctranslate2), such as apache-2.0."""
+    compute_type: Literal["float32", "float16", "bfloat16", "int16", "int8"] | None = None
+    """Type of the stored weights (ctranslate2); float32 if not given."""
 
 
 def run_export(argv: list[str]) -> int:
@@ -81,6 +81,9 @@ def run_export(argv: list[str]) -> int:
     options = command.own
     if options.to is None or options.out is None:
         raise UserError(f"--to and --out must be given: {_EXPORT}")
+    for name in ("license", "compute_type"):
+        if getattr(options, name) is not None and name not in FORMATS[options.to].options:
+            raise UserError(f"{option_name(name)} must not be given with --to {options.to}")
     check_new_folder(options.out)
     trained = load_trained(command.folder, options, command.run)
     export(trained, options.to, options.out, options, notify=print_notice)

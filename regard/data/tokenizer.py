@@ -10,7 +10,7 @@ white space is a chunk of BPE, and of words each is a token, but for the one spa
 
 Every vocabulary that is learned here has four special tokens: PAD 0 for padding, UNK 1 for parts
 that are not in the vocabulary, BOS 2 and EOS 3 for the beginning and end of a target. Those of a
-pretrained tokenizer (regard.data.text.pretrained) have other ids, or are missing: models and
+pretrained tokenizer (`PretrainedTokenizer`) have other ids, or are missing: models and
 recipes take them from `Tokenizer.specials`.
 
 Source:  sennrich2016, section 3.2 (BPE), through the `tokenizers` library.

@@ -68,7 +68,7 @@ def export(trained: Any, folder: Path, options: Any, notify: Callable[[str], Non
             folder,
             num_positions=layout.num_positions,
             vocabularies=vocabularies,
-            compute_type=options.compute_type,
+            compute_type=options.compute_type or "float32",
         )
     except UnsupportedModelError as error:
         reason = f"CTranslate2 cannot express this run: {error}"

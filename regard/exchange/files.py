@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from regard.errors import UserError
@@ -20,7 +19,7 @@ CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.
 ORIGINALS = "originals.safetensors"
 """Artifact of an imported run: tensors of which `Family.fold` made others."""
 _PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "tf_model.h5", "flax_model.msgpack")
-FLOATS = ("F32", "F16", "BF16")
+_FLOATS = ("F32", "F16", "BF16")
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -62,7 +61,7 @@ class TensorFiles(Mapping[str, Tensor]):
 
     def __getitem__(self, name: str) -> Tensor:
         kind = self.kinds[name]
-        if kind not in FLOATS:
+        if kind not in _FLOATS:
             raise UserError(f"{self.paths[0].parent}: {name} is {kind}, expected F32, F16 or BF16")
         return self._files[name].get_tensor(name).to(torch.float32)
 
@@ -71,20 +70,6 @@ class TensorFiles(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self._files)
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors to a file, with the metadata that Transformers expects."""
-    content, stored = dict[str, Tensor](), set[int]()
-    for name, value in tensors.items():
-        content[name] = value.detach().contiguous()
-        if value.data_ptr() in stored:  # the library refuses a tensor with two names
-            content[name] = content[name].clone()
-        stored.add(value.data_ptr())
-    path.touch()
-    mode = path.stat().st_mode
-    save_file(content, path, {"format": "pt"})
-    path.chmod(mode)  # the library makes files that only their owner reads
 
 
 def write_json(path: Path, content: Any) -> None:

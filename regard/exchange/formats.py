@@ -19,6 +19,8 @@ class Format:
     summary: str
     function: str
     """MODULE:FUNCTION, imported when it is used: function(trained, folder, options, notify)."""
+    options: tuple[str, ...] = ()
+    """Options of `regard export` that only some formats have."""
 
 
 _HERE = "regard.exchange"
@@ -26,10 +28,12 @@ FORMATS = {
     "transformers": Format(
         summary="a folder that `from_pretrained` of Transformers loads",
         function=f"{_HERE}.transformers:export",
+        options=("license",),
     ),
     "ctranslate2": Format(
         summary="a folder that `Translator` or `Generator` of CTranslate2 opens",
         function=f"{_HERE}.ctranslate2:export",
+        options=("license", "compute_type"),
     ),
     "onnx": Format(
         summary="graphs that ONNX Runtime runs, of the models of all recipes",

@@ -26,6 +26,7 @@ from regard.engines.lowering import UnsupportedModelError, lower
 from regard.errors import UserError
 from regard.layers import forms
 from regard.look.page.page import chunk_script, json_script, with_scripts
+from regard.recipes.base.run import data_paths
 from regard.recipes.base.text_to_text import TextToTextRecipe
 from regard.recipes.language.recipe import LanguageRecipe
 
@@ -56,9 +57,8 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 
 def export(trained: Any, folder: Path, options: Any, notify: Callable[[str], None]) -> None:
     """Write index.html to a new folder. Raises: UserError if the page cannot run the model."""
-    example = _example(trained)
-    if example:
-        notify(f"the page begins with a text of the test data: {example!r}")
+    # A text of one's own data is not given away.
+    example = "" if data_paths(trained.run) else str(trained.test_input(0))
     (folder / "index.html").write_text(page_text(trained, example), encoding="utf-8")
 
 
@@ -188,11 +188,3 @@ def _tokenizer(tokenizer: Any) -> dict[str, Any]:
         path = Path(folder) / "tokenizer.json"
         tokenizer.save(path)
         return json.loads(path.read_text(encoding="utf-8"))
-
-
-def _example(trained: Any) -> str:
-    """Return the first text of the test data; an empty one if there is none."""
-    try:
-        return str(trained.test_input(0))
-    except UserError:
-        return ""

@@ -62,7 +62,7 @@ def text_layout(trained: Any) -> TextLayout | None:
     longest = max(_LEAST_POSITIONS, most, recipe.search_config().limit(most) + 1)
     limit = max_length_of(recipe.settings.model.core)
     longest = longest if limit is None else min(longest, limit)
-    return TextLayout(source, target, source.source_ends, longest, tuple(sorted({pad, start})))
+    return TextLayout(source, target, ends, longest, tuple(sorted({pad, start})))
 
 
 def write_tokenizer(folder: Path, layout: TextLayout) -> None:

@@ -18,13 +18,13 @@ from torch import Tensor
 from regard.data.text.labels import Labels
 from regard.exchange.card import write_card
 from regard.exchange.families.family import Config, Family, Tensors, find_family
-from regard.exchange.files import CONFIG, ORIGINALS, WEIGHTS, write_json, write_tensors
+from regard.exchange.files import CONFIG, ORIGINALS, WEIGHTS, write_json
 from regard.exchange.rules import make_rules
 from regard.exchange.tokens import text_layout, write_tokenizer
 from regard.recipes.base.run import ARTIFACTS
 from regard.recipes.base.text_to_text import TextToTextRecipe
 from regard.recipes.language.recipe import LanguageRecipe
-from regard.training.tensors import read_tensors, tensors_of
+from regard.training.tensors import read_tensors, tensors_of, write_tensors
 
 
 def export(trained: Any, folder: Path, options: Any, notify: Callable[[str], None]) -> None:
@@ -60,7 +60,8 @@ def export(trained: Any, folder: Path, options: Any, notify: Callable[[str], Non
     for name, content in family.files(config, trained.config).items():
         write_json(folder / name, content)
     exported = export_tensors(family, config, tensors, trained.folder / ARTIFACTS / ORIGINALS)
-    write_tensors(folder / WEIGHTS, exported)
+    # The library refuses a tensor with two names.
+    write_tensors(folder / WEIGHTS, {name: value.clone() for name, value in exported.items()})
     write_card(trained, folder, config["architectures"][0], license_name=options.license)
 
 

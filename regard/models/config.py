@@ -11,7 +11,7 @@ from regard.models.cores.config import (
     check_reads,
     directions_of,
 )
-from regard.settings.declare import added, settings
+from regard.settings.declare import settings
 from regard.settings.ranges import FractionBelowOne, Heads, Range, Width
 
 
@@ -31,7 +31,7 @@ class EmbeddingConfig:
 class DecoderConfig(EmbeddingConfig):
     """Config of the embeddings of a model that writes tokens."""
 
-    output_bias: bool = added(False)
+    output_bias: bool = False
     """A learned bias of the logit of each token, as in Marian. (junczysdowmunt2018)"""
 
 
@@ -63,11 +63,11 @@ class ClassifierConfig:
     """Heads of the attention pooling; 4 if not given."""
     pool_query: ChoiceConfig = field(default_factory=ChoiceConfig)
     """Choice of the learned query of attention pooling: how it weights the encoder's states."""
-    distillation_token: bool = added(False)
+    distillation_token: bool = False
     """With first, another learned item after the class token, as in DeiT. (touvron2021a)"""
-    head_norm: bool = added(True)
+    head_norm: bool = True
     """LayerNorm of the vector before the output layer."""
-    head: Literal["linear", "tanh", "relu"] = added("linear")
+    head: Literal["linear", "tanh", "relu"] = "linear"
     """Output layers. linear: one linear layer; tanh, relu: a linear layer of equal size and this
     nonlinearity before it, as BERT's pooler (devlin2019) and DistilBERT have (sanh2019)."""
     dropout: FractionBelowOne = 0.1
@@ -111,7 +111,7 @@ class LanguageModelConfig(DecoderConfig):
         )
     )
     """transformer (GPT), recurrent or self-attentive; only the decoder is used."""
-    tie: Literal["target", "none"] = added("target")
+    tie: Literal["target", "none"] = "target"
     """Tied embeddings: target (input and output), none (Llama)."""
     dropout: FractionBelowOne = 0.0
     """Dropout probability in training: embeddings, and inside the core."""
@@ -137,7 +137,7 @@ class EncoderConfig:
 class TaggerConfig(EncoderConfig, EmbeddingConfig):
     """Config of a tagger of tokens: an encoder alone."""
 
-    head_norm: bool = added(True)
+    head_norm: bool = True
     """LayerNorm of the encoder's states before the output layer."""
 
 

@@ -32,7 +32,7 @@ from regard.system.files import check_file, hash_file, read_json
 from regard.system.lock import lock_folder
 from regard.system.writing import write_atomically
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 """Version of run.json; folders of another version are refused."""
 _FILE, _REPORT, _WEIGHTS = "run.json", "report.json", "model.safetensors"
 _UNFINISHED, _CHECKPOINT = ".artifacts.new", "checkpoints/step-*[0-9]/state.json"

@@ -10,7 +10,7 @@ run.json (regard.settings.values).
 """
 
 import functools
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar, dataclass_transform, get_type_hints
 
 from regard.errors import UserError
@@ -40,14 +40,6 @@ def settings(cls: ClassT) -> ClassT:
 
         cls.__post_init__ = check  # pyrefly: ignore[missing-attribute]
     return dataclass(frozen=True, kw_only=True)(cls)  # pyrefly: ignore[bad-return]
-
-
-def added(default: Any) -> Any:
-    """Return the default of a setting that earlier files do not have, as a field of a dataclass.
-
-    It is left out of fingerprints at its default (regard.settings.tree.to_plain).
-    """
-    return field(default=default, metadata={"added": True})
 
 
 def convert(cls: type, name: str, given: object) -> Any:

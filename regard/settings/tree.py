@@ -72,20 +72,13 @@ def settings_by_path(config: Any) -> dict[str, Setting]:
     return {setting.path: setting for group in collect_groups(config) for setting in group.settings}
 
 
-def to_plain(config: Any, *, is_fingerprint: bool = False) -> dict[str, Any]:
-    """Convert a configuration to JSON types; the dict of a variant has a `name`.
-
-    is_fingerprint: leave out added settings (regard.settings.declare.added) at their defaults.
-    """
+def to_plain(config: Any) -> dict[str, Any]:
+    """Convert a configuration to JSON types; the dict of a variant has a `name`."""
     out: dict[str, Any] = {}
-    fields = {item.name: item for item in dataclasses.fields(config)}
     for name, kind in field_kinds(type(config)).items():
-        value, field = getattr(config, name), fields[name]
-        if is_fingerprint and "added" in field.metadata and value == field.default:
-            continue
+        value = getattr(config, name)
         if dataclasses.is_dataclass(value):
-            below = to_plain(value, is_fingerprint=is_fingerprint)
-            out[name] = ({"name": value.name} if kind.variants else {}) | below
+            out[name] = ({"name": value.name} if kind.variants else {}) | to_plain(value)
         elif isinstance(value, tuple):
             out[name] = [str(item) if isinstance(item, Path) else item for item in value]
         else:
@@ -105,15 +98,11 @@ def apply_changes(
 
     A variant is selected by its name or by a dict with `name`; its other fields have their defaults
     if the variant changes. `called(path)` returns the name of a setting for messages. With
-    `complete`, every field must be given but added ones, which have the default of their class.
+    `complete`, every field must be given.
 
     Raises UserError for an unknown or missing setting and a wrong value.
     """
-    cls: Any = type(config)
-    known = field_kinds(cls)
-    if complete:
-        added = (item for item in dataclasses.fields(cls) if "added" in item.metadata)
-        changes = {item.name: item.default for item in added} | dict(changes)
+    known = field_kinds(type(config))
     missing = [name for name in known if name not in changes]
     if complete and missing:
         raise UserError(f"{called(_join(path, missing[0]))} is missing")

@@ -1,10 +1,10 @@
 """Settings of the training loop. Imports no torch, so that the command line's help is fast."""
 
-from dataclasses import fields
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from regard.errors import UserError
-from regard.settings.declare import added, settings
+from regard.settings.declare import settings
 from regard.settings.ranges import Count, FractionBelowOne, Range, check_device
 
 # Settings that may change when a run is resumed: its limits, when it validates, what it writes, and
@@ -53,17 +53,17 @@ class TrainConfig:
     """Learning rate schedule after the warm-up: proportional to 1 / sqrt(step), decay to zero at
     the end of the run (cosine, linear), or constant. The end of the run is given by steps, else
     epochs, else minutes."""
-    warmup: Annotated[int, Range(0, 1_000_000_000)] | float = 400
+    warmup: Annotated[int, Range(0, 1_000_000_000)] | Annotated[float, Range(0, 1)] = 400
     """Number of warm-up steps, or below 1 the fraction of the run: the learning rate increases
     linearly from zero to its peak."""
-    layer_decay: Annotated[float, Range(0, 1, is_open_below=True)] = added(1.0)
+    layer_decay: Annotated[float, Range(0, 1, is_open_below=True)] = 1.0
     """Layer-wise decay of the learning rate of a Transformer: factor for each block of distance
     from the output, embeddings lowest; 1: off; 0.65 to 0.9 is usual in fine-tuning."""
-    freeze: Annotated[int, Range(0, 1_000)] | str | None = added(None)
+    freeze: Annotated[int, Range(0, 1_000)] | str | None = None
     """Part that is not trained. reader: embeddings or patches of the input, and their positions; a
     number N: also the first N blocks of the encoder, or of a decoder without one. A table that the
     output shares is frozen, too."""
-    lora: Annotated[int, Range(1, 65_536)] | None = added(None)
+    lora: Annotated[int, Range(1, 65_536)] | None = None
     """Rank of low-rank adapters (LoRA) of the projections of multi-head attention, with --init:
     only they, at 10 times the rate, and heads other than those of tokens are trained. The finished
     run holds their sums with the weights."""
@@ -126,10 +126,5 @@ class TrainConfig:
 
     def training_fingerprint(self) -> dict[str, Any]:
         """Return the settings that determine the weights, as JSON; resumed runs keep them."""
-        values: dict[str, Any] = {}
-        for item in fields(self):
-            value = getattr(self, item.name)
-            is_unused = "added" in item.metadata and value == item.default
-            if item.name not in _CHANGEABLE and not is_unused:
-                values[item.name] = value
+        values = {name: value for name, value in asdict(self).items() if name not in _CHANGEABLE}
         return values | {"betas": list(self.betas)}

@@ -29,7 +29,9 @@ def write_tensors(
 
     Raises: UserError naming the file if it cannot be written.
     """
-    metadata = {"ties": json.dumps(dict(ties))} if ties else None
+    metadata = {"format": "pt"}  # which Transformers asks for
+    if ties:
+        metadata["ties"] = json.dumps(dict(ties))
     try:
         with replace_atomically(path) as unfinished:
             contiguous = {name: value.detach().contiguous() for name, value in tensors.items()}

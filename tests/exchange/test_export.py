@@ -192,6 +192,23 @@ def test_command_writes_a_model_card(tmp_path: Path, capsys: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("to", "option"),
+    [
+        ("transformers", ("--compute-type", "int8")),
+        ("onnx", ("--compute-type", "int8")),
+        ("page", ("--license", "mit")),
+    ],
+)
+def test_options_that_a_format_does_not_have_are_refused(
+    to: str, option: tuple[str, str], tmp_path: Path, capsys: Any
+) -> None:
+    run, out = create_dates(tmp_path / "run", {}), tmp_path / "out"
+    assert main(["export", str(run.folder), "--to", to, "--out", str(out), *option]) == 2
+    assert f"{option[0]} must not be given with --to {to}" in capsys.readouterr().err
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
     ("core", "model", "reason"),
     [
         ({"positions": "alibi"}, {}, "model.core.positions.name=alibi"),

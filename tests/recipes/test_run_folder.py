@@ -14,7 +14,7 @@ import pytest
 
 from regard.errors import UserError
 from regard.recipes import run_folder
-from regard.recipes.base.run import Run, training_fingerprint
+from regard.recipes.base.run import Run
 from regard.recipes.dates.config import DatesRunConfig
 from regard.recipes.registry import get_entry
 from regard.recipes.run_folder import (
@@ -92,20 +92,6 @@ def test_refusal_of_other_data_shows_the_paths_as_they_are_given(tmp_path: Path)
     begin(tmp_path, run({"train": "a.tsv"}))
     with pytest.raises(UserError, match=r"--data.val is None there and 'b.tsv' here"):
         claim(tmp_path, run({"train": "a.tsv", "val": "b.tsv"}))
-
-
-def test_run_without_added_settings_is_read_and_resumed(tmp_path: Path) -> None:
-    begin(tmp_path)
-    file = tmp_path / "run.json"
-    content = json.loads(file.read_text(encoding="utf-8"))
-    assert content["config"]["model"]["core"].pop("attention_bias", "") is None
-    assert content["config"]["model"].pop("output_bias") is False
-    file.write_text(json.dumps(content), encoding="utf-8")
-    assert read_run(tmp_path) == make_run()
-    assert "output_bias" not in training_fingerprint(make_run())["model"]
-    assert claim(tmp_path, make_run()) is True
-    with pytest.raises(UserError, match=r"--model\.output-bias is False there and True here"):
-        claim(tmp_path, make_run(model={"output_bias": True}))
 
 
 FREE = [{"train": {"steps": 9000, "log_every": 7, "validate_every": 9}}, {"decode": {"beam": 4}}]

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import UserError
-from regard.settings.declare import added
 from regard.settings.tree import apply_changes, collect_groups, find_differences, to_plain
 
 
@@ -128,28 +127,6 @@ def test_apply_changes_refuses_a_missing_setting_when_complete() -> None:
     del everything["tile"]["shape"]["radius"]
     with pytest.raises(UserError, match=r"<tile\.shape\.radius> is missing"):
         change(everything, complete=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Newer:
-    """Tile with a setting that earlier files do not have."""
-
-    size: int = 1
-    """Size."""
-    color: str = added("gray")
-    """Color."""
-
-
-def test_added_settings_may_be_missing_and_are_left_out_of_fingerprints_at_their_default() -> None:
-    for color, expected in (("gray", {"size": 1}), ("red", {"size": 1, "color": "red"})):
-        tile = Newer(color=color)
-        assert to_plain(tile) == {"size": 1, "color": color}
-        assert to_plain(tile, is_fingerprint=True) == expected
-    # The default of the class, not the value of the configuration that is changed.
-    changed = apply_changes(Newer(color="red"), {"size": 2}, called=format_path, complete=True)
-    assert changed == Newer(size=2)
-    with pytest.raises(UserError, match="<size> is missing"):
-        apply_changes(Newer(), {"color": "red"}, called=format_path, complete=True)
 
 
 shapes = st.builds(Round, radius=st.integers()) | st.builds(

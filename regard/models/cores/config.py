@@ -9,7 +9,7 @@ from regard.layers.positions.config import (
     RotaryConfig,
     SinusoidalConfig,
 )
-from regard.settings.declare import added, settings
+from regard.settings.declare import settings
 from regard.settings.ranges import Heads, Layers, Length, Range, Width, short_repr
 
 _SCORES = "regard.attention.scores"
@@ -126,24 +126,24 @@ class TransformerConfig(ChoiceConfig):
     norm_order: Literal["pre", "post", "none"] = "pre"
     """post: norm(x + f(x)), as in the paper; pre: x + f(norm(x)), with one more norm after the last
     block; none: f(x), without residual connections and norms."""
-    final_norm: bool | None = added(None)
+    final_norm: bool | None = None
     """A norm after the last block of each stack, if it is not as norm_order says."""
-    embedding_norm: bool = added(False)
+    embedding_norm: bool = False
     """A norm of the embeddings with their positions, before the first block of each stack.
     (devlin2019)"""
-    layer_scale: Annotated[float, Range(1e-9, 1e3)] | None = added(None)
+    layer_scale: Annotated[float, Range(1e-9, 1e3)] | None = None
     """Initial value of a learned factor of each number that attention and feed-forward add; no
     factors if not given. (touvron2021)"""
     norm_eps: Annotated[float, Range(1e-12, 1)] = 1e-5
     """Number added to the variance, or the mean square, in norms."""
     bias: bool = True
     """Biases of the linear layers and of LayerNorm."""
-    attention_bias: Literal["all", "qkv", "none"] | None = added(None)
+    attention_bias: Literal["all", "qkv", "none"] | None = None
     """Biases of attention, if they are not as bias says: all; qkv: of queries, keys and values
     alone (yang2024); none."""
     positions: PositionsConfig = field(default_factory=SinusoidalConfig)
     """sinusoidal, learned, rotary, alibi, relative (T5) or none: positional encoding."""
-    shared_positions: bool = added(True)
+    shared_positions: bool = True
     """One table of learned positions for both stacks; false: one for each. (lewis2020)"""
     kernel: str = "auto"
     """Kernel of every read: auto, or one by name, such as reference or sdpa."""
@@ -158,7 +158,7 @@ class TransformerConfig(ChoiceConfig):
     head has a v and maps of its own."""
     score_hidden: Width | None = None
     """Size to which each score maps queries and keys; head_dim if not given."""
-    qk_norm: Literal["none", "rms"] = added("none")
+    qk_norm: Literal["none", "rms"] = "none"
     """rms: RMSNorm of the queries and keys of each head, before rotary positions. (yang2025)"""
     soft_cap: Annotated[float, Range(1e-3, 1e6)] | None = None
     """Scores s become c tanh(s / c), bounded by c; not capped if not given."""

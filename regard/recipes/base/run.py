@@ -71,7 +71,7 @@ def training_fingerprint(run: Run) -> dict[str, Any]:
     How bad lines are handled is not among them: the same data was read with `error` only if it has
     no bad line, and is refused with `error` if it has one.
     """
-    settings = to_plain(run.config, is_fingerprint=True)
+    settings = to_plain(run.config)
     settings.pop("decode", None)
     settings |= {"seed": run.seed, "train": run.config.train.training_fingerprint()}
     if run.init is not None:

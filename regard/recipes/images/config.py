@@ -9,7 +9,7 @@ from regard.models.config import ClassifierConfig
 from regard.models.cores.config import TransformerConfig
 from regard.recipes.base.config import COSINE, NBest
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_DECODER, Entry
-from regard.settings.declare import added, settings
+from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Range
 from regard.training.config import TrainConfig
 
@@ -22,11 +22,11 @@ class ImagesRunConfig:
     """The images."""
     patch: Annotated[int, Range(1, 4_096)] | None = None
     """Side of the patches in pixels (ViT); a stem of three small convolutions if not given."""
-    image_mean: tuple[Annotated[float, Range(-1e6, 1e6)], ...] = added((0.5,))
+    image_mean: tuple[Annotated[float, Range(-1e6, 1e6)], ...] = (0.5,)
     """Numbers that are subtracted from pixels, which are between 0 and 1: one, or one a channel."""
-    image_std: tuple[Annotated[float, Range(1e-6, 1e6)], ...] = added((1.0,))
+    image_std: tuple[Annotated[float, Range(1e-6, 1e6)], ...] = (1.0,)
     """Numbers by which they are then divided: one, or one a channel."""
-    patch_positions: bool = added(True)
+    patch_positions: bool = True
     """Learned vectors of the row and the column of each patch. false: positions are those of
     core.positions, such as learned, with one vector for the class token and each patch (ViT)."""
     model: ClassifierConfig = ClassifierConfig(

@@ -29,9 +29,10 @@ def write_tensors(
 
     Raises: UserError naming the file if it cannot be written.
     """
-    metadata = {"format": "pt"}  # which Transformers asks for
+    # One entry: the library writes several in random order, and equal runs must be equal files.
+    metadata = {"format": "pt"}  # which Transformers asks for; it does not read files with ties
     if ties:
-        metadata["ties"] = json.dumps(dict(ties))
+        metadata = {"ties": json.dumps(dict(ties))}
     try:
         with replace_atomically(path) as unfinished:
             contiguous = {name: value.detach().contiguous() for name, value in tensors.items()}

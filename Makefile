@@ -28,13 +28,13 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3 python;
 	$$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$python && break; done)
 
-.PHONY: help install install-test install-browser demo test check compile-reads compile-models test-viewer test-next report campaigns viewer gallery format clean
+.PHONY: help install install-test install-browser demo test check compile-float32 compile-float64 compile-models test-viewer test-next report campaigns viewer gallery format clean
 .DELETE_ON_ERROR:
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
 
-install: $(VENV)/.installed
+install: $(VENV)/.bytecode
 
 install-test: $(VENV)/.installed-test
 
@@ -43,13 +43,18 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with its venv module (on Debian: python3-venv); say PYTHON=/path/to/python" >&2; exit 1; }
 	@$(BIN)/python -c '' 2>/dev/null || { echo "Making a virtual environment in $(VENV) with $(PYTHON)"; $(PYTHON) -m venv --clear $(VENV); }
 	@echo "Installing regard and what it needs into $(VENV) (some minutes the first time)"
-	@$(PIP) install -c constraints.txt "$$(grep '^torch==' constraints.txt)"
-	@$(PIP) install -c constraints.txt -e .
+	@$(PIP) install --no-compile -c constraints.txt "$$(grep '^torch==' constraints.txt)"
+	@$(PIP) install --no-compile -c constraints.txt -e .
+	@touch $@
+
+# Bytecode of all packages, on all cores; pip compiles on one. The tests compile what they import.
+$(VENV)/.bytecode: $(VENV)/.installed
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true  # some hold files of other Pythons
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
 	@echo "Installing what the tests need"
-	@$(PIP) install -c constraints.txt -e ".[data,test]"
+	@$(PIP) install --no-compile -c constraints.txt -e ".[data,test]"
 	@touch $@
 
 # The viewer's tests need a browser: the system's, Debian's, or the one that Playwright fetches.
@@ -75,7 +80,7 @@ demo: install
 
 # Checks and compilation run side by side: each uses one core.
 test: install-test install-browser
-	@$(MAKE) --no-print-directory --jobs 3 --output-sync check compile-reads compile-models
+	@$(MAKE) --no-print-directory --jobs 4 --output-sync check compile-float32 compile-float64 compile-models
 	$(TESTING) $(BIN)/python -m pytest $(SIDE_BY_SIDE) -r s
 
 check: test-viewer
@@ -84,7 +89,7 @@ check: test-viewer
 	$(BIN)/pyrefly check
 	$(BIN)/lint-imports --no-cache --no-logo
 
-compile-reads compile-models: install-test
+compile-float32 compile-float64 compile-models: install-test
 	$(TESTING) $(BIN)/python -m tests.warm_up $(@:compile-%=%)
 
 # Without npm the built page is tested all the same, by the tests in a browser.

@@ -1,6 +1,6 @@
 """Compile the loops that most tests need, once, before the processes of `make test` start.
 
-    python -m tests.warm_up reads|models
+    python -m tests.warm_up float32|float64|models
 
 Without it each process meets loops that are not compiled yet, and waits for the one that compiles
 them. Loops of other types and processors are compiled by their own tests.
@@ -39,11 +39,6 @@ def read(dtype: torch.dtype) -> None:
         attend(torch.randn(2, count, 4, dtype=dtype), (keys, keys), score=score).sum().backward()
 
 
-def compile_reads() -> None:
-    for dtype in (torch.float32, torch.float64):
-        read(dtype)
-
-
 def compile_models() -> None:
     for dtype in (torch.float32, torch.bfloat16):
         train(SMALL, dtype)
@@ -55,4 +50,7 @@ def compile_models() -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    {"reads": compile_reads, "models": compile_models}[sys.argv[1]]()
+    if sys.argv[1] == "models":
+        compile_models()
+    else:
+        read(getattr(torch, sys.argv[1]))

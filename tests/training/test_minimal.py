@@ -26,11 +26,12 @@ def test_every_parameter_has_a_gradient_without_targets(
         assert value.grad.isfinite().all(), name
 
 
-def test_gradients_of_two_processes_equal_those_of_one() -> None:
+def test_gradients_of_two_processes_equal_those_of_one(request: pytest.FixtureRequest) -> None:
     # The rows of the second process have no targets.
+    slow = ["--slow"] if request.config.getoption("--slow") else []
     launch = "-m torch.distributed.run --standalone --nproc-per-node 2 -m tests.training.minimal"
     result = subprocess.run(
-        [sys.executable, *launch.split()],
+        [sys.executable, *launch.split(), *slow],
         cwd=ROOT,
         capture_output=True,
         text=True,

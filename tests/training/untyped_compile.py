@@ -58,7 +58,9 @@ def test_compiled_blocks_have_the_same_gradients(graphs: list[Any], writer: str)
         assert all(block._compiled_call_impl is None for block in blocks)
 
 
-@pytest.mark.parametrize("recipe", ["dates", "language", "boxes", "caption"])
+@pytest.mark.parametrize(
+    "recipe", ["dates", "language", "boxes", pytest.param("caption", marks=pytest.mark.slow)]
+)
 def test_layers_and_lengths_share_a_few_graphs(
     graphs: list[Any], tmp_path: Path, recipe: str
 ) -> None:

@@ -20,20 +20,22 @@ from tests.viewer.conftest import point_at, present, press, save_svg, tip_of
 # Name of the run, view, and kind of the read.
 VIEWS = [
     ("transformer", "alignment", "cross"),
-    ("transformer", "alignment", "encoder self"),
-    ("transformer", "links", "cross"),
     ("transformer", "links", "decoder self"),
     ("transformer", "steps", "cross"),
     ("recurrent", "alignment", "recurrent"),
-    ("recurrent", "steps", "recurrent"),
     ("chain", "chain", "chain"),
-    ("image", "image", "pooling"),
     ("image", "image", "encoder self"),
     ("boxes", "image", "cross"),
     ("points", "image", "cross"),
-    ("points", "image", "encoder self"),
     ("tracks", "plane", "encoder self"),
     ("events", "sound", "cross"),
+]
+MORE_VIEWS = [
+    ("transformer", "alignment", "encoder self"),
+    ("transformer", "links", "cross"),
+    ("recurrent", "steps", "recurrent"),
+    ("image", "image", "pooling"),
+    ("points", "image", "encoder self"),
 ]
 
 
@@ -77,7 +79,10 @@ def check(tip: dict, weights: np.ndarray) -> None:
     assert np.float32(tip["number"]) == np.float32(number), tip
 
 
-@pytest.mark.parametrize(("run", "view", "kind"), VIEWS)
+@pytest.mark.parametrize(
+    ("run", "view", "kind"),
+    [*VIEWS, *(pytest.param(*view, marks=pytest.mark.slow) for view in MORE_VIEWS)],
+)
 def test_the_tooltip_has_the_weight_of_the_capture(run, view, kind, train_and_capture, open_view):
     head = len(first(train_and_capture(run)[0], kind).heads) - 1
     page, attention_map = open_view(run, kind, view, head)

@@ -76,7 +76,10 @@ def page_text(trained: Any, example: str = "") -> str:
         "version": 1,
         "title": f"{trained.run.recipe}: {trained.folder.resolve().name}",
         "model": f"{count:,} parameters in int8",
-    } | {"example": example, "text": text, "form": form}
+        "example": example,
+        "text": text,
+        "form": form,
+    }
     scripts = [chunk_script(name, numbers) for name, numbers in packed.chunks().items()]
     return with_scripts([*scripts, json_script("model", model)])
 
@@ -117,14 +120,18 @@ class Packed:
     def _once(self, tensor: Tensor, *key: int) -> dict[str, Any]:
         """Return the offsets of a tensor, which is stored if none with this key is."""
         if key not in self._stored:
-            numbers, offsets = tensor.detach().numpy(), dict[str, Any]()
+            numbers = tensor.detach().numpy()
             if numbers.ndim == 2:
                 scales, rows = quantize(numbers)
-                offsets |= {"int8": self._append("int8", rows), "rows": len(rows)}
-                offsets |= {"scales": self._append("float32", scales), "columns": rows.shape[1]}
+                self._stored[key] = {
+                    "int8": self._append("int8", rows),
+                    "scales": self._append("float32", scales),
+                    "rows": rows.shape[0],
+                    "columns": rows.shape[1],
+                }
             else:
-                offsets |= {"float32": self._append("float32", numbers), "size": numbers.size}
-            self._stored[key] = offsets
+                offset = self._append("float32", numbers)
+                self._stored[key] = {"float32": offset, "size": numbers.size}
         return self._stored[key]
 
     def _append(self, name: str, numbers: NDArray[Any]) -> int:
@@ -159,9 +166,15 @@ def _text_settings(trained: Any) -> tuple[dict[str, Any], int]:
     recipe = trained.recipe
     if isinstance(recipe, LanguageRecipe):
         tokenizer, context = recipe.tokenizer, recipe.config.context
-        text = {"kind": "language", "target": _tokenizer(tokenizer), "context": context}
-        text |= {"before": tokenizer.text_ends.before, "banned": tokenizer.banned}
-        return text | {"temperature": recipe.config.sample.temperature or 1.0}, context
+        text = {
+            "kind": "language",
+            "target": _tokenizer(tokenizer),
+            "context": context,
+            "before": tokenizer.text_ends.before,
+            "banned": tokenizer.banned,
+            "temperature": recipe.config.sample.temperature or 1.0,
+        }
+        return text, context
     if not isinstance(recipe, TextToTextRecipe):
         raise UserError(f"the page has no form for runs of {trained.run.recipe}; choose --to onnx")
     source, decode = recipe.source_tokenizer, recipe.search_config()
@@ -172,9 +185,15 @@ def _text_settings(trained: Any) -> tuple[dict[str, Any], int]:
         "kind": "text",
         "source": None if source is recipe.tokenizer else _tokenizer(source),
         "target": _tokenizer(recipe.tokenizer),
-        **{"before": ends.before, "after": ends.after, "limit": limit},
-        **{"start": start, "eos": eos, "banned": (pad, start)},
-        **{name: getattr(decode, name) for name in ("max_ratio", "max_extra", "max_length")},
+        "before": ends.before,
+        "after": ends.after,
+        "limit": limit,
+        "start": start,
+        "eos": eos,
+        "banned": (pad, start),
+        "max_ratio": decode.max_ratio,
+        "max_extra": decode.max_extra,
+        "max_length": decode.max_length,
     }
     return text, max(most, decode.limit(most))
 

@@ -40,6 +40,9 @@ class ImportOptions:
 
     run: Path | None = None
     """The new run folder."""
+    recipe: Literal["reviews", "tags"] | None = None
+    """Recipe of an encoder of texts without a classifier, such as a masked language model; reviews
+    if not given."""
 
 
 def run_import(argv: list[str]) -> int:
@@ -54,8 +57,10 @@ def run_import(argv: list[str]) -> int:
     check_new_folder(out)
     with say_if_slow("loading PyTorch"):
         imported = importlib.import_module("regard.exchange.imported")
-    found = imported.import_folder(Path(parsed.positionals[0]), out, notify=print_notice)
-    print(f"{out} is a run of the recipe {found.recipe}: try  regard predict {out} INPUT")
+    given, recipe = Path(parsed.positionals[0]), parsed.own.recipe
+    found = imported.import_folder(given, out, recipe=recipe, notify=print_notice)
+    command = "predict" if found.origin.base is None else "look"
+    print(f"{out} is a run of the recipe {found.recipe}: try  regard {command} {out} INPUT")
     return DONE
 
 

@@ -33,6 +33,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not path.exists():
         raise UserError(f"{folder}: has no {CONFIG}, so it is not a folder of Transformers")
     config = read_json(path, dict[str, Any])
+    if "architecture" in config:
+        config.setdefault("model_type", "timm")
     if config.get("quantization_config"):
         method = dict(config["quantization_config"]).get("quant_method", "unknown method")
         raise UserError(

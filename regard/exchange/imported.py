@@ -1,14 +1,16 @@
 """Import of a folder of Transformers as a run, with the bits of its parameters."""
 
 import hashlib
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.exchange.families.family import Config, Family, family_of, nest
+from regard.exchange.families.family import Config, Family, family_of, nest, new_head
 from regard.exchange.files import CONFIG, ORIGINALS, TensorFiles, read_config
 from regard.exchange.formats import new_folder
 from regard.exchange.pieces import read_tokenizers
@@ -22,32 +24,41 @@ from regard.system.files import hash_file
 from regard.training.tensors import find_nonfinite, tensors_of, ties_of, write_tensors
 
 
-def import_folder(folder: Path, out: Path, *, notify: Callable[[str], None]) -> Run:
+def import_folder(
+    folder: Path, out: Path, *, recipe: str | None = None, notify: Callable[[str], None]
+) -> Run:
     """Write the model of a folder of Transformers as a run folder, and return the run.
 
     Nothing that a file names is imported or run.
+    recipe: of a model without a classifier, if there are several.
 
     Raises: UserError naming the file and the field or tensor that has no place here, or if `out` is
             not empty; then nothing is written.
     """
     given = read_config(folder)
-    try:
+    with _located(folder / CONFIG):
         family = family_of(given.get("model_type"))
+        architecture = family.architecture(given)
+        entry = get_entry(_choose(family, architecture, recipe))
+    files = TensorFiles(folder, architecture)
+    with _located(folder / CONFIG):
+        given = family.translate({**given, "recipe": entry.name}, files.shapes)
         config = family.complete(given)
-        architecture = config["architectures"][0]
-        entry = get_entry(family.recipes[architecture])
         changes = family.run_settings(config) | {"model": nest(family.read(config))}
         if entry.input == "text":
             changes["tokenizer"] = {"kind": "pretrained"}
         settings = apply_changes(entry.config(), changes, called=str)
-    except UserError as error:
-        raise UserError(f"{folder / CONFIG}: {error}") from error
-    files = TensorFiles(folder, architecture)
     halves = sum(kind in ("F16", "BF16") for kind in files.kinds.values())
     if halves:
         notify(f"{folder}: {halves} of {len(files)} tensors have half precision: now float32")
     hashes = [hash_file(path) for path in files.paths]
+    if family.is_base(config):
+        notify(
+            f"{folder}: {architecture} has no classifier. That of the run is new, and predicts "
+            f"nothing: regard train {entry.name} --init {out} trains it"
+        )
     origin = Origin(
+        base=architecture if family.is_base(config) else None,
         folder=str(folder.absolute()),
         model_type=family.model_type,
         size=sum(path.stat().st_size for path in files.paths),
@@ -62,16 +73,14 @@ def import_folder(folder: Path, out: Path, *, notify: Callable[[str], None]) -> 
             found |= read_tokenizers(folder, config)
         for name, artifact in found.items():
             artifact.save(artifacts / name)
-        recipe = create_recipe(run, notify)
-        recipe.open(artifacts)
+        created = create_recipe(run, notify)
+        created.open(artifacts)
         with torch.device("meta"):
-            model = recipe.model()
-        try:
+            model = created.model()
+        with _located(folder):
             parameters, originals = _load(family, config, files, tensors_of(model))
-        except UserError as error:
-            raise UserError(f"{folder}: {error}") from error
-        if bad := find_nonfinite(model, parameters):
-            raise UserError(f"{folder}: {bad}")
+            if bad := find_nonfinite(model, parameters):
+                raise UserError(bad)
         write_run(unfinished, run)
         write_tensors(unfinished / "model.safetensors", parameters, ties=ties_of(model))
         if originals:
@@ -79,18 +88,39 @@ def import_folder(folder: Path, out: Path, *, notify: Callable[[str], None]) -> 
     return run
 
 
+@contextmanager
+def _located(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def _choose(family: Family, architecture: str, recipe: str | None) -> str:
+    """Return the recipe of a run of an architecture. Raises: UserError if it is not `recipe`."""
+    recipes = [*dict.fromkeys(family.recipes.values())]
+    if architecture in family.recipes:
+        recipes = [family.recipes[architecture]]
+    if recipe is not None and recipe not in recipes:
+        raise UserError(f"--recipe must be {' or '.join(recipes)} for {architecture}, got {recipe}")
+    return recipe or recipes[0]
+
+
 def _load(
     family: Family, config: Config, files: TensorFiles, own: dict[str, Tensor]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Return our parameters, and their tensors that are folded; `own`: parameters of our shapes."""
-    rules, names = make_rules(family.table(config), own), family.rename(files)
+    rules, names = make_rules(family.table(config), own), family.rename(files, config)
     expected = {rule.theirs for rule in rules}
     for copy in (family.copies.keys() & names.keys()) - expected:
         original = family.copies[copy]
         if not torch.equal(files[names.pop(copy)], files[names[original]]):
             raise UserError(f"{copy} must equal {original}")
+    unused = [name for name in names.keys() - expected if re.fullmatch(family.unused, name)]
+    kept = {name: files[names.pop(name)] for name in sorted(unused)}
     taken = {name: files[names.pop(name)] for name in [*names] if family.is_folded(name)}
-    made = {**family.computed(config), **taken}
+    head = new_head(rules, own) if family.is_base(config) else {}
+    made = {**family.computed(config), **head, **taken}
     family.fold(made, config)
     originals = {name: value for name, value in taken.items() if made.get(name) is not value}
     shapes = {name: tuple(value.shape) for name, value in made.items()}
@@ -99,4 +129,4 @@ def _load(
     parameters = load_parameters(
         rules, lambda name: files[names[name]] if name in names else made[name]
     )
-    return parameters, originals
+    return parameters, originals | kept

@@ -5,6 +5,7 @@
                                                            stacked rows: theirs = [ours_1; ours_2]
     "final_logits_bias^1": "writer.output_bias"            theirs has one more axis in front, of
                                                            size 1; ^2: two axes
+    "h.*.{ln_1,ln_2}": "core.decoder.*.{add_attention,add_feedforward}.norm"       two rules
 
 A star is the number of a layer. Every rule is inverted without rounding, so one table imports and
 exports; the names of the parameters say which layers and biases there are.
@@ -18,6 +19,8 @@ import torch
 from torch import Tensor
 
 from regard.errors import UserError
+
+_BRACES = re.compile(r"\{(.*?)\}")
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,26 @@ class Rule:
         return {name: part.contiguous() for name, part in zip(self.ours, parts, strict=True)}
 
 
+def within(theirs: str, ours: str, table: Mapping[str, str]) -> dict[str, str]:
+    """Return a table of names within a module of theirs and one of ours."""
+    return {f"{theirs}.{name}": f"{ours}.{own}" for name, own in table.items()}
+
+
+def expand(theirs: str, ours: str) -> list[tuple[str, str]]:
+    """Return the rules without braces that a rule with braces stands for."""
+    found, other = _BRACES.search(theirs), _BRACES.search(ours)
+    if found is None or other is None:
+        return [(theirs, ours)]
+    rules = []
+    for name, own in zip(found[1].split(","), other[1].split(","), strict=True):
+        rules += expand(theirs.replace(found[0], name, 1), ours.replace(other[0], own, 1))
+    return rules
+
+
 def make_rules(table: Mapping[str, str], parameters: Iterable[str]) -> list[Rule]:
     """Return the rules of a table for the parameters of a model."""
     names, rules = list(parameters), []
-    for key, target in table.items():
+    for key, target in [rule for pair in table.items() for rule in expand(*pair)]:
         theirs, _, how = key.partition("^")
         first, *others = target.split("+")
         stem = first.rpartition(".")[0]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.data.text.labels import Labels
 from regard.exchange.card import write_card
-from regard.exchange.families.family import Config, Family, Tensors, find_family
+from regard.exchange.families.family import Config, Family, Tensors, find_family, new_head
 from regard.exchange.files import CONFIG, ORIGINALS, WEIGHTS, write_json
 from regard.exchange.rules import make_rules
 from regard.exchange.tokens import text_layout, write_tokenizer
@@ -37,10 +37,9 @@ def export(trained: Any, folder: Path, options: Any, notify: Callable[[str], Non
     tensors = tensors_of(trained.model)
     num_positions = len(tensors.get("core.positions.weight", ()))
     family, config, tensors = find_family(
-        trained.config,
+        trained.run,
         tensors,
         num_positions if layout is None else layout.num_positions,
-        trained.run.origin,
     )
     config |= {name: generation[name] for name in generation if name.endswith("token_id")}
     config["dtype"] = "float32"
@@ -51,7 +50,6 @@ def export(trained: Any, folder: Path, options: Any, notify: Callable[[str], Non
     if isinstance(labels, Labels):
         config["id2label"] = {str(number): name for number, name in enumerate(labels.names)}
         config["label2id"] = {name: number for number, name in enumerate(labels.names)}
-    write_json(folder / CONFIG, config)
     if layout is not None:
         write_tokenizer(folder, layout)
         if generation:
@@ -62,6 +60,8 @@ def export(trained: Any, folder: Path, options: Any, notify: Callable[[str], Non
     exported = export_tensors(family, config, tensors, trained.folder / ARTIFACTS / ORIGINALS)
     # The library refuses a tensor with two names.
     write_tensors(folder / WEIGHTS, {name: value.clone() for name, value in exported.items()})
+    del config["recipe"]
+    write_json(folder / CONFIG, config)
     write_card(trained, folder, config["architectures"][0], license_name=options.license)
 
 
@@ -73,17 +73,18 @@ def export_tensors(
     originals: file of the tensors that the import folded, if there is one: they are used if the
                folded ones are still as they were.
     """
-    exported = {
-        rule.theirs: rule.export(tensors) for rule in make_rules(family.table(config), tensors)
-    }
-    for name, value in family.computed(config).items():
+    rules = make_rules(family.table(config), tensors)
+    exported = {rule.theirs: rule.export(tensors) for rule in rules}
+    head = new_head(rules, tensors) if family.is_base(config) else {}
+    for name, value in {**family.computed(config), **head}.items():
         if torch.equal(exported[name], value):
             del exported[name]
     if originals.exists():
         given = read_tensors(originals)
         folded = dict(given)
         family.fold(folded, config)
-        if all(torch.equal(exported[name], value) for name, value in folded.items()):
+        made = {name: value for name, value in folded.items() if name in exported}
+        if all(torch.equal(exported.pop(name), value) for name, value in made.items()):
             return exported | given
     family.unfold(exported, config)
     return exported

@@ -4,6 +4,8 @@
     mean        (x_1 + ... + x_T) / T
     last        x_T                            [h_T; g_1] of an encoder of two directions
     class token x_0                            the encoded state of a learned item before the others
+                [x_0; (x_1 + ... + x_T) / T]   and the mean of the others, as in DINOv2
+                [x_0; x_1]                     and the state of a second learned item, as in DeiT
 
 The last state of a recurrent encoder has read all items: its forward state at the last item, h_T,
 and its backward state at the first, g_1, are `h_n` of the top layer of torch.nn.GRU. Each pool is a
@@ -132,17 +134,31 @@ class ClassToken(FirstItem):
 
     dim: size of the items that the core reads, to which `prepend` adds `count`.
     distillation: a second learned item after it, as in DeiT. (touvron2021a)
+    also: another vector after that of the class token: the state of the second learned item, or
+          the mean of the items after the learned ones. (oquab2023)
     """
 
-    def __init__(self, dim: int, *, distillation: bool = False):
+    def __init__(
+        self,
+        dim: int,
+        *,
+        distillation: bool = False,
+        also: Literal["none", "distillation", "mean"] = "none",
+    ):
         super().__init__()
         self.token = nn.Parameter(torch.randn(dim) * 0.02)
         self.distillation = nn.Parameter(torch.randn(dim) * 0.02) if distillation else None
+        self.also = also
 
     @property
     def count(self) -> int:
         """Number of learned items."""
         return 1 if self.distillation is None else 2
+
+    @property
+    def num_vectors(self) -> int:
+        """Number of vectors of the size of an item that make up a vector of the pool."""
+        return 1 if self.also == "none" else 2
 
     def prepend(self, items: Padded) -> Padded:
         """Return the items of each row after the learned ones: (batch, count + time, dim)."""
@@ -155,6 +171,32 @@ class ClassToken(FirstItem):
         own = own.to(items.items.dtype).expand(items.items.shape[0], self.count, -1)
         both = torch.cat((own, items.items), 1)
         return items._replace(items=both, lengths=items.lengths + self.count)
+
+    def forward(self, items: Padded) -> Float[Tensor, "batch size"]:
+        if self.also == "none":
+            return super().forward(items)
+        return torch.cat((items.items[:, 0], self._second(items)), -1)
+
+    def decompose(self, items: Padded) -> PooledTerms:
+        first = super().decompose(items)
+        if self.also == "none":
+            return first
+        if self.also == "mean":
+            rest = MeanPooling().decompose(self._others(items)).terms
+            second = nn.functional.pad(rest, (0, 0, self.count, 0))
+        else:
+            second = torch.zeros_like(first.terms)
+            second[:, 0, 1] = items.items[:, 1]
+        return _one_part("first item", torch.cat((first.terms, second), -1)[:, 0])
+
+    def _second(self, items: Padded) -> Tensor:
+        is_mean = self.also == "mean"
+        return MeanPooling()(self._others(items)) if is_mean else items.items[:, 1]
+
+    def _others(self, items: Padded) -> Padded:
+        """Return the items after the learned ones."""
+        count = self.count
+        return items._replace(items=items.items[:, count:], lengths=items.lengths - count)
 
 
 def _one_part(name: str, terms: Tensor) -> PooledTerms:

@@ -182,6 +182,9 @@ def build_classifier(
         )
     elif pool == "first":
         pooling = ClassToken(core.width, distillation=config.distillation_token)
+    elif pool in ("first-mean", "first-distillation"):
+        also: Any = pool.removeprefix("first-")
+        pooling = ClassToken(core.width, distillation=config.distillation_token, also=also)
     elif pool == "cls":
         pooling = FirstItem()
     elif pool == "mean":

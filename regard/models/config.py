@@ -53,18 +53,22 @@ class ClassifierConfig:
 
     core: CoreConfig = field(default_factory=TransformerConfig)
     """transformer, recurrent or self-attentive; only the encoder is used."""
-    pool: Literal["attention", "last", "mean", "first", "cls"] = "attention"
+    pool: Literal[
+        "attention", "last", "mean", "first", "first-mean", "first-distillation", "cls"
+    ] = "attention"
     """The vector of an input. attention: a learned query reads the encoder's states; last: the
     state of the last item (of two directions: the last forward and the first backward one, the
     final states); mean: the mean of all; first: the state of a learned item put before the others,
-    the class token of ViT (dosovitskiy2021); cls: the state of the first item as it is, such as
+    the class token of ViT (dosovitskiy2021); first-mean: this state and the mean of the others, as
+    in DINOv2 (oquab2023); first-distillation: this state and that of distillation_token, as in DeiT
+    (touvron2021a); cls: the state of the first item as it is, such as
     [CLS] of BERT, which the tokenizer puts there (devlin2019)."""
     pool_heads: Heads | None = None
     """Heads of the attention pooling; 4 if not given."""
     pool_query: ChoiceConfig = field(default_factory=ChoiceConfig)
     """Choice of the learned query of attention pooling: how it weights the encoder's states."""
     distillation_token: bool = False
-    """With first, another learned item after the class token, as in DeiT. (touvron2021a)"""
+    """Another learned item after the class token, as in DeiT. (touvron2021a)"""
     head_norm: bool = True
     """LayerNorm of the vector before the output layer."""
     head: Literal["linear", "tanh", "relu"] = "linear"
@@ -83,9 +87,12 @@ class ClassifierConfig:
             raise ValueError(f"pool_query.{changed} must not be given with pool={self.pool}")
         if self.pool != "attention" and self.pool_heads is not None:
             raise ValueError(f"pool_heads must not be given with pool={self.pool}")
-        if self.pool != "first" and self.distillation_token:
+        has_token = self.pool.startswith("first")
+        if not has_token and self.distillation_token:
             raise ValueError(f"distillation_token must be false with pool={self.pool}")
-        if self.pool in ("first", "cls") and directions_of(self.core) == 1:
+        if self.pool == "first-distillation" and not self.distillation_token:
+            raise ValueError(f"distillation_token must be true with pool={self.pool}")
+        if (has_token or self.pool == "cls") and directions_of(self.core) == 1:
             raise ValueError(
                 f"pool must not be {self.pool} with core.directions=1: a forward encoder has read "
                 f"no other item at its first one"

@@ -80,6 +80,15 @@ _BERT = {
     "id2label": {0: "bad", 1: "good", 2: "neither"},
     "pad_token_id": 0,
 }
+_DISTIL = {
+    "vocab_size": VOCAB,
+    "dim": 20,
+    "n_layers": 3,
+    "n_heads": 5,
+    "hidden_dim": 37,
+    "max_position_embeddings": POSITIONS,
+    "id2label": _BERT["id2label"],
+}
 CLASSIFIERS: dict[str, tuple[str, Any]] = {
     "bert": ("BertForSequenceClassification", hf.BertConfig(**_BERT)),
     "bert-tags": (
@@ -90,22 +99,47 @@ CLASSIFIERS: dict[str, tuple[str, Any]] = {
         "RobertaForSequenceClassification",
         hf.RobertaConfig(**_BERT | {"pad_token_id": 1, "layer_norm_eps": 1e-5}),
     ),
-    "distilbert": (
-        "DistilBertForSequenceClassification",
-        hf.DistilBertConfig(
-            vocab_size=VOCAB,
-            dim=20,
-            n_layers=3,
-            n_heads=5,
-            hidden_dim=37,
-            max_position_embeddings=POSITIONS,
-            id2label=_BERT["id2label"],
-        ),
+    "roberta-tags": (
+        "RobertaForTokenClassification",
+        hf.RobertaConfig(**_BERT | {"pad_token_id": 1, "num_hidden_layers": 1}),
     ),
+    "distilbert": ("DistilBertForSequenceClassification", hf.DistilBertConfig(**_DISTIL)),
     "distilbert-tags": (
         "DistilBertForTokenClassification",
         hf.DistilBertConfig(vocab_size=VOCAB, dim=20, n_layers=1, n_heads=5, hidden_dim=37),
     ),
+}
+BASES: dict[str, tuple[str, Any]] = {
+    "bert": ("BertModel", hf.BertConfig(**_BERT)),
+    "bert-mlm": ("BertForMaskedLM", hf.BertConfig(**_BERT)),
+    "bert-pretraining": ("BertForPreTraining", hf.BertConfig(**_BERT)),
+    "roberta": ("RobertaModel", hf.RobertaConfig(**_BERT | {"pad_token_id": 1})),
+    "roberta-mlm": ("RobertaForMaskedLM", hf.RobertaConfig(**_BERT | {"pad_token_id": 1})),
+    "distilbert": ("DistilBertModel", hf.DistilBertConfig(**_DISTIL)),
+    "distilbert-mlm": ("DistilBertForMaskedLM", hf.DistilBertConfig(**_DISTIL)),
+}
+"""Models without a classifier."""
+_IMAGES = {
+    "hidden_size": 20,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 5,
+    "image_size": 12,
+    "patch_size": 4,
+    "id2label": {0: "cat", 1: "dog", 2: "owl"},
+}
+_VIT = _IMAGES | {"intermediate_size": 37}
+_DINOV2 = _IMAGES | {"mlp_ratio": 3, "hidden_act": "gelu_new", "layerscale_value": 0.5}
+IMAGES: dict[str, tuple[str, Any]] = {
+    "vit": ("ViTForImageClassification", hf.ViTConfig(**_VIT)),
+    "vit-gray": ("ViTForImageClassification", hf.ViTConfig(**_VIT, num_channels=1)),
+    "deit": ("DeiTForImageClassification", hf.DeiTConfig(**_VIT)),
+    "deit-teacher": ("DeiTForImageClassificationWithTeacher", hf.DeiTConfig(**_VIT)),
+    "dinov2": ("Dinov2ForImageClassification", hf.Dinov2Config(**_DINOV2)),
+}
+IMAGE_BASES: dict[str, tuple[str, Any]] = {
+    "vit": ("ViTModel", hf.ViTConfig(**_VIT)),
+    "deit": ("DeiTModel", hf.DeiTConfig(**_VIT)),
+    "dinov2": ("Dinov2Model", hf.Dinov2Config(**_DINOV2)),
 }
 CASES: dict[str, Any] = {
     "gpt2": hf.GPT2Config(**_GPT2),
@@ -160,13 +194,15 @@ def create_marian(vocab: int, seed: int) -> Any:
 def create_model(case: str, seed: int) -> Any:
     """Return a model of Transformers with random weights."""
     if case in CLASSIFIERS:
-        name, config = CLASSIFIERS[case]
-    else:
-        name, config = _ARCHITECTURES[type(CASES[case])], CASES[case]
-    kind = getattr(hf, name)
+        return create(*CLASSIFIERS[case], seed, std=0.6)
+    return create(_ARCHITECTURES[type(CASES[case])], CASES[case], seed, std=0.3)
+
+
+def create(architecture: str, config: Any, seed: int, *, std: float = 0.6) -> Any:
+    """Return a model of an architecture with random weights."""
     torch.manual_seed(seed)
-    model = kind._from_config(config, attn_implementation="eager")
-    return randomize(model, std=0.6 if case in CLASSIFIERS else 0.3)
+    model = getattr(hf, architecture)._from_config(config, attn_implementation="eager")
+    return randomize(model, std=std)
 
 
 def randomize(model: Any, *, std: float) -> Any:
@@ -212,7 +248,7 @@ def write_tokenizer(folder: Path, size: int = VOCAB) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
 
-def import_model(folder: Path, out: Path) -> Any:
+def import_model(folder: Path, out: Path, **options: Any) -> Any:
     """Import a folder, and return the run."""
-    import_folder(folder, out, notify=lambda _: None)
+    import_folder(folder, out, notify=lambda _: None, **options)
     return regard.load(out)

@@ -8,21 +8,28 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.nn import functional as F
 
+import regard
 from regard.attention.masks import Padded
+from regard.cli.main import main
 from regard.data.batches import pad
+from regard.errors import UserError
 from regard.exchange.formats import export
 from regard.models.model import Model
 from tests.exchange.small import (
+    BASES,
     CASES,
     CLASSIFIERS,
+    IMAGE_BASES,
+    IMAGES,
     VOCAB,
+    create,
     create_model,
     create_t5,
     import_model,
-    randomize,
     save_model,
 )
 
@@ -134,35 +141,222 @@ def test_imported_model_computes_the_logits_of_transformers(case: str, tmp_path:
         assert error(compute_theirs(again, texts), expected) == 0
 
 
-@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("case", IMAGES)
 def test_imported_image_classifier_gives_the_scores_of_transformers(
-    channels: int, tmp_path: Path
+    case: str, tmp_path: Path
 ) -> None:
-    config = hf.ViTConfig(
-        hidden_size=20,
-        num_hidden_layers=3,
-        num_attention_heads=5,
-        intermediate_size=37,
-        image_size=12,
-        patch_size=4,
-        num_channels=channels,
-        id2label={0: "cat", 1: "dog", 2: "owl"},
-    )
-    theirs = randomize(hf.ViTForImageClassification(config), std=0.6)
-    folder = tmp_path / "theirs"
-    theirs.save_pretrained(folder)
-    normalized = {"image_mean": [0.4] * channels, "image_std": [0.3] * channels}
-    (folder / "preprocessor_config.json").write_text(json.dumps(normalized))
-    run = import_model(folder, tmp_path / "run")
-    pixels = torch.rand(4, channels, 12, 12)
+    for seed in range(3):
+        theirs = create(*IMAGES[case], seed)
+        channels, folder = theirs.config.num_channels, tmp_path / f"theirs{seed}"
+        theirs.save_pretrained(folder)
+        normalized = {"image_mean": [0.4] * channels, "image_std": [0.3] * channels}
+        (folder / "preprocessor_config.json").write_text(json.dumps(normalized))
+        run = import_model(folder, tmp_path / f"run{seed}")
+        pixels, exported = torch.rand(4, channels, 12, 12), tmp_path / f"exported{seed}"
+        expected = compute_images(theirs, (pixels - 0.4) / 0.3)
+        assert error(compute_images(run.model, pixels), expected) < 1e-5
+        check_export(run, folder, exported)
+        again = json.loads((exported / "preprocessor_config.json").read_text())
+        assert {name: again[name] for name in normalized} == normalized
+        image = (pixels[0].movedim(0, 2) * 255).byte().numpy()
+        assert run.predict([image])[0] in ("cat", "dog", "owl")
+        assert len(run.look([image])) == 1
+        check_tuned(run, theirs, tmp_path / f"tuned{seed}", (pixels - 0.4) / 0.3, expected)
+
+
+def compute_images(model: Any, pixels: Tensor) -> list[Tensor]:
+    """Return the probabilities of each image."""
     with torch.no_grad():
-        found, expected = run.model(pixels), theirs((pixels - 0.4) / 0.3).logits.softmax(-1)
-    assert error([found], [expected]) < 1e-5
-    check_export(run, folder, tmp_path / "exported")
-    again = json.loads((tmp_path / "exported" / "preprocessor_config.json").read_text())
-    assert {name: again[name] for name in normalized} == normalized
-    image = (pixels[0].movedim(0, 2) * 255).byte().numpy()
-    assert run.predict([image])[0] in ("cat", "dog", "owl")
+        found = model(pixels)
+        return [*(found if isinstance(model, Model) else found.logits.softmax(-1))]
+
+
+def check_tuned(
+    run: Any, theirs: Any, exported: Path, pixels: Tensor, expected: list[Tensor]
+) -> None:
+    """Export a run without its originals, as one that starts from it, and compare its scores."""
+    (run.folder / "artifacts" / "originals.safetensors").unlink(missing_ok=True)
+    export(run, "transformers", exported, SimpleNamespace(license=None))
+    again = type(theirs).from_pretrained(exported).eval()
+    assert error(compute_images(again, pixels), expected) < 1e-5
+
+
+@pytest.mark.parametrize("recipe", ["reviews", "tags"])
+@pytest.mark.parametrize("case", BASES)
+def test_imported_encoder_without_classifier_gives_the_states_of_transformers(
+    case: str, recipe: str, tmp_path: Path
+) -> None:
+    for seed in range(3):
+        theirs = create(*BASES[case], seed)
+        folder = save_model(theirs, tmp_path / f"theirs{seed}")
+        run = import_model(folder, tmp_path / f"run{seed}", recipe=recipe)
+        texts, model = draw_texts(seed), run.model
+        padded = pad(texts)
+        mask = (torch.arange(max(LENGTHS)) < padded.lengths[:, None]).long()
+        ids = padded.items + (1 - mask) * theirs.config.pad_token_id
+        with torch.no_grad():
+            found = model.core.encode(model.reader(padded)).items
+            states = theirs.base_model(ids, attention_mask=mask).last_hidden_state
+        lengths = [len(text) for text in texts]
+        own = [row[:length] for row, length in zip(found, lengths, strict=True)]
+        expected = [row[:length] for row, length in zip(states, lengths, strict=True)]
+        assert error(own, expected) < 1e-5
+        check_export(run, folder, tmp_path / f"exported{seed}")
+        with pytest.raises(UserError, match=f"without a classifier .*train {recipe} --init"):
+            run.predict(["t5 t6"])
+        if recipe == "tags":
+            assert len(run.look(["t5 t6 t7"])) == 1
+
+
+@pytest.mark.parametrize("case", IMAGE_BASES)
+def test_imported_encoder_of_images_gives_the_states_of_transformers(
+    case: str, tmp_path: Path
+) -> None:
+    for seed in range(3):
+        theirs = create(*IMAGE_BASES[case], seed)
+        folder = tmp_path / f"theirs{seed}"
+        theirs.save_pretrained(folder)
+        run = import_model(folder, tmp_path / f"run{seed}")
+        pixels, model = torch.rand(4, 3, 12, 12), run.model
+        with torch.no_grad():
+            found = model.writer.encode(model.core, model.reader(pixels)).items
+            expected = theirs((pixels - 0.5) / 0.5).last_hidden_state
+        assert error([*found], [*expected]) < 1e-5
+        check_export(run, folder, tmp_path / f"exported{seed}")
+
+
+def make_timm(seed: int) -> dict[str, Tensor]:
+    """Return tensors of a ViT by the names of timm."""
+    shapes = {"cls_token": (1, 1, 20), "pos_embed": (1, 10, 20)}
+    shapes |= {"patch_embed.proj.weight": (20, 3, 4, 4), "patch_embed.proj.bias": (20,)}
+    maps = {"attn.qkv": (60, 20), "attn.proj": (20, 20), "mlp.fc1": (37, 20), "mlp.fc2": (20, 37)}
+    maps = {f"blocks.{n}.{name}": shape for n in range(3) for name, shape in maps.items()}
+    for name, shape in (maps | {"head": (4, 20)}).items():
+        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    for name in ("norm", *(f"blocks.{n}.norm{k}" for n in range(3) for k in (1, 2))):
+        shapes |= {f"{name}.weight": (20,), f"{name}.bias": (20,)}
+    generator = torch.Generator().manual_seed(seed)
+    return {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+
+
+def compute_timm(tensors: dict[str, Tensor], pixels: Tensor) -> list[Tensor]:
+    """Return the probabilities of each image, by the formula of dosovitskiy2021 with 5 heads."""
+
+    def parts(name: str) -> tuple[Tensor, Tensor]:
+        return tensors[f"{name}.weight"], tensors[f"{name}.bias"]
+
+    def norm(items: Tensor, name: str) -> Tensor:
+        return F.layer_norm(items, (20,), *parts(name), eps=1e-6)
+
+    patches = F.conv2d(pixels, *parts("patch_embed.proj"), stride=4).flatten(2).mT
+    token = tensors["cls_token"].expand(len(pixels), 1, 20)
+    items = torch.cat((token, patches), 1) + tensors["pos_embed"]
+    for block in ("blocks.0", "blocks.1", "blocks.2"):
+        stacked = F.linear(norm(items, f"{block}.norm1"), *parts(f"{block}.attn.qkv"))
+        query, key, value = (x.unflatten(-1, (5, 4)).transpose(1, 2) for x in stacked.chunk(3, -1))
+        weights = (query @ key.mT / 2).softmax(-1)
+        read = (weights @ value).transpose(1, 2).flatten(2)
+        items = items + F.linear(read, *parts(f"{block}.attn.proj"))
+        hidden = F.gelu(F.linear(norm(items, f"{block}.norm2"), *parts(f"{block}.mlp.fc1")))
+        items = items + F.linear(hidden, *parts(f"{block}.mlp.fc2"))
+    return [*F.linear(norm(items, "norm")[:, 0], *parts("head")).softmax(-1)]
+
+
+TORCHVISION = {
+    "cls_token": "class_token",
+    "pos_embed": "encoder.pos_embedding",
+    "patch_embed.proj.": "conv_proj.",
+    "blocks.": "encoder.layers.encoder_layer_",
+    ".norm1.": ".ln_1.",
+    ".norm2.": ".ln_2.",
+    ".attn.qkv.": ".self_attention.in_proj_",
+    ".attn.proj.": ".self_attention.out_proj.",
+    ".fc1.": ".0.",
+    ".fc2.": ".3.",
+    "head.": "heads.head.",
+}
+"""Parts of the names of torchvision by those of timm."""
+
+
+@pytest.mark.parametrize("library", ["timm", "torchvision"])
+def test_imported_vit_of_other_libraries_gives_their_scores(library: str, tmp_path: Path) -> None:
+    arguments = {"num_heads": 5, "embed_dim": 20}
+    for seed in range(3):
+        folder, tensors = tmp_path / f"theirs{seed}", make_timm(seed)
+        folder.mkdir()
+        config = {"architecture": "vit_tiny_patch16_224", "model_args": arguments}
+        config |= {"label_names": ["a", "b", "c", "d"], "global_pool": "token"}
+        config |= {"pretrained_cfg": {"mean": [0.4, 0.4, 0.4], "std": [0.3, 0.3, 0.3]}}
+        renamed = dict(tensors)
+        if library == "torchvision":
+            config["architecture"], renamed = "vit_b_16", {}
+            for name, value in tensors.items():
+                known = f"encoder.ln.{name[5:]}" if name.startswith("norm.") else name
+                for part, other in TORCHVISION.items():
+                    known = known.replace(part, other)
+                renamed[known] = value
+        (folder / "config.json").write_text(json.dumps(config))
+        save_file(renamed, folder / "model.safetensors")
+        run = import_model(folder, tmp_path / f"run{seed}")
+        pixels, exported = torch.rand(4, 3, 12, 12), tmp_path / f"exported{seed}"
+        expected = compute_timm(tensors, (pixels - 0.4) / 0.3)
+        assert error(compute_images(run.model, pixels), expected) < 1e-5
+        export(run, "transformers", exported, SimpleNamespace(license=None))
+        again = hf.ViTForImageClassification.from_pretrained(exported).eval()
+        assert error(compute_images(again, (pixels - 0.4) / 0.3), expected) < 1e-5
+        after = load_file(exported / "model.safetensors")
+        for block in range(3):
+            stem = f"vit.encoder.layer.{block}.attention.attention"
+            stacked = [after[f"{stem}.{part}.weight"] for part in ("query", "key", "value")]
+            assert torch.equal(torch.cat(stacked), tensors[f"blocks.{block}.attn.qkv.weight"])
+        assert again.config.id2label[3] == "d"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"architecture": "vit_base_patch16_clip_224"}, "architecture must be a plain ViT, such"),
+        ({"architecture": "deit3_base_patch16_224"}, "architecture must be a plain ViT, such"),
+        ({"model_args": {"qkv_bias": False}}, "model_args.qkv_bias=False has no place here"),
+        ({"global_pool": "avg"}, "global_pool must be 'token', got 'avg'"),
+        ({}, "model_args must have num_heads for vectors of size 20"),
+    ],
+)
+def test_vit_of_timm_that_is_not_plain_is_refused(
+    fields: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    config = {"architecture": "vit_tiny_patch16_224"} | fields
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file(make_timm(1), folder / "model.safetensors")
+    with pytest.raises(UserError, match=message):
+        import_model(folder, tmp_path / "run")
+
+
+@pytest.mark.parametrize("recipe", ["reviews", "tags"])
+def test_classifier_is_trained_on_an_encoder_without_one(recipe: str, tmp_path: Path) -> None:
+    folder = save_model(create(*BASES["roberta-mlm"], 1), tmp_path / "theirs")
+    run = tmp_path / "run"
+    import_model(folder, run, recipe=recipe)
+    rows = [f"t{n} t{n + 1}\t{('good', 'bad')[n % 2]}\n" for n in range(5, 45)]
+    if recipe == "tags":
+        rows = [f"t{n}\tX\nt{n + 1}\tY\n\n" for n in range(5, 45)]
+    data = tmp_path / {"reviews": "data.tsv", "tags": "data.conll"}[recipe]
+    data.write_text("".join(rows))
+    short = ["--train.steps", "2", "--train.warmup", "1", "--train.validate-every", "1"]
+    argv = ["train", recipe, "--init", str(run), "--run", str(tmp_path / "new"), *short]
+    assert main([*argv, "--data.train", str(data)]) == 0
+    trained = regard.load(tmp_path / "new")
+    assert trained.run.origin is None
+    answer = trained.predict(["t5 t6"])[0]
+    assert answer in ("good", "bad") if recipe == "reviews" else set(answer) <= {"X", "Y"}
+    export(trained, "transformers", tmp_path / "out", SimpleNamespace(license=None))
+    name = json.loads((tmp_path / "out" / "config.json").read_text())["architectures"][0]
+    again = getattr(hf, name).from_pretrained(tmp_path / "out").eval()
+    texts = draw_texts(1)
+    found, expected = compute_classes(trained.model, texts), compute_classes(again, texts)
+    assert error(found, expected) < 1e-5
 
 
 @pytest.mark.parametrize("year", [4, 5])

@@ -17,39 +17,38 @@ from torch import Tensor
 
 from regard.errors import UserError
 from regard.exchange.families.family import ACTIVATIONS, Config, Family, Field, label_artifacts
+from regard.exchange.rules import within
 
-_LAYER = {
-    "attention.self.query": "attention.query",
-    "attention.self.key": "attention.key",
-    "attention.self.value": "attention.value",
-    "attention.output.dense": "attention.output",
-    "attention.output.LayerNorm": "add_attention.norm",
+_OURS = "core.encoder.*"
+_EMBEDDINGS = {
+    "embeddings.{word,position}_embeddings": "{reader.table,core.positions}",
+    "embeddings.LayerNorm": "core.encoder_embedding_norm",
+}
+_BLOCK = {
+    "attention.self.{query,key,value}": "attention.{query,key,value}",
+    "attention.output.{dense,LayerNorm}": "{attention.output,add_attention.norm}",
     "intermediate.dense": "feedforward.expand",
-    "output.dense": "feedforward.contract",
-    "output.LayerNorm": "add_feedforward.norm",
+    "output.{dense,LayerNorm}": "{feedforward.contract,add_feedforward.norm}",
+}
+_DISTIL_BLOCK = {
+    "attention.{q,k,v,out}_lin": "attention.{query,key,value,output}",
+    "{sa,output}_layer_norm": "{add_attention,add_feedforward}.norm",
+    "ffn.{lin1,lin2}": "feedforward.{expand,contract}",
 }
 
 
-def _encoder(name: str, layers: str, layer: Mapping[str, str]) -> dict[str, str]:
-    """Return the rules of an encoder."""
-    blocks = {
-        f"{name}.{layers}.*.{theirs}": f"core.encoder.*.{ours}" for theirs, ours in layer.items()
-    }
-    return blocks | {
-        f"{name}.embeddings.word_embeddings": "reader.table",
-        f"{name}.embeddings.position_embeddings": "core.positions",
-        f"{name}.embeddings.LayerNorm": "core.encoder_embedding_norm",
-    }
+_ENCODER = _EMBEDDINGS | within("encoder.layer.*", _OURS, _BLOCK)
 
 
 class Bert(Family):
-    """BertForSequenceClassification and BertForTokenClassification."""
+    """Classifiers of texts and tokens, and encoders without one."""
 
     model_type = "bert"
     recipes: ClassVar[dict[str, str]] = {
         "BertForSequenceClassification": "reviews",
         "BertForTokenClassification": "tags",
     }
+    bases: ClassVar[tuple[str, ...]] = ("BertModel", "BertForMaskedLM", "BertForPreTraining")
     fields: ClassVar[tuple[Field, ...]] = (
         Field("vocab_size", None, 30522),
         Field("hidden_size", "core.width", 768),
@@ -78,10 +77,10 @@ class Bert(Family):
         "add_cross_attention": False,
         "position_embedding_type": "absolute",
     }
-    tensors: ClassVar[dict[str, str]] = _encoder("bert", "encoder.layer", _LAYER) | {
-        "bert.pooler.dense": "writer.dense",
-        "classifier": "writer.output",
-    }
+    prefix = "bert."
+    inner: ClassVar[dict[str, str]] = _ENCODER | {"pooler.dense": "writer.dense"}
+    tensors: ClassVar[dict[str, str]] = {"classifier": "writer.output"}
+    unused = r"(cls|lm_head|vocab_\w+|(\w+\.)?pooler)\..*"
     renamed: ClassVar[dict[str, str]] = {
         r"LayerNorm\.gamma$": "LayerNorm.weight",
         r"LayerNorm\.beta$": "LayerNorm.bias",
@@ -100,7 +99,7 @@ class Bert(Family):
     def read(self, config: Config) -> dict[str, Any]:
         settings = super().read(config)
         settings["core.positions.max_length"] = config[self.positions_field] - self.offset
-        if config["architectures"][0].endswith("ForSequenceClassification"):
+        if config["recipe"] == "reviews":
             settings |= {"pool": "cls", "head": self.head}
         return settings
 
@@ -127,26 +126,36 @@ class Bert(Family):
 
 
 class Roberta(Bert):
-    """RobertaForSequenceClassification."""
+    """As BERT, with a head of its own and other positions."""
 
     model_type = "roberta"
-    recipes: ClassVar[dict[str, str]] = {"RobertaForSequenceClassification": "reviews"}
-    offset = 2
-    tensors: ClassVar[dict[str, str]] = _encoder("roberta", "encoder.layer", _LAYER) | {
-        "classifier.dense": "writer.dense",
-        "classifier.out_proj": "writer.output",
+    recipes: ClassVar[dict[str, str]] = {
+        "RobertaForSequenceClassification": "reviews",
+        "RobertaForTokenClassification": "tags",
     }
+    bases = ("RobertaModel", "RobertaForMaskedLM")
+    offset = 2
+    prefix = "roberta."
+    inner: ClassVar[dict[str, str]] = _ENCODER
     fixed: ClassVar[dict[str, Any]] = Bert.fixed | {"pad_token_id": 1}
+
+    def table(self, config: Config) -> Mapping[str, str]:
+        table = {**super().table(config)}
+        if config["recipe"] == "reviews":
+            del table["classifier"]
+            table["classifier.{dense,out_proj}"] = "writer.{dense,output}"
+        return table
 
 
 class DistilBert(Bert):
-    """DistilBertForSequenceClassification and DistilBertForTokenClassification."""
+    """As BERT, without segments, with relu in the head."""
 
     model_type = "distilbert"
     recipes: ClassVar[dict[str, str]] = {
         "DistilBertForSequenceClassification": "reviews",
         "DistilBertForTokenClassification": "tags",
     }
+    bases = ("DistilBertModel", "DistilBertForMaskedLM")
     fields: ClassVar[tuple[Field, ...]] = (
         Field("vocab_size", None, 30522),
         Field("dim", "core.width", 768),
@@ -160,20 +169,9 @@ class DistilBert(Bert):
     implied: ClassVar[dict[str, Any]] = Bert.implied | {"core.norm_eps": 1e-12}
     head = "relu"
     fixed: ClassVar[dict[str, Any]] = {"sinusoidal_pos_embds": False}
-    tensors: ClassVar[dict[str, str]] = _encoder(
-        "distilbert",
-        "transformer.layer",
-        {
-            "attention.q_lin": "attention.query",
-            "attention.k_lin": "attention.key",
-            "attention.v_lin": "attention.value",
-            "attention.out_lin": "attention.output",
-            "sa_layer_norm": "add_attention.norm",
-            "ffn.lin1": "feedforward.expand",
-            "ffn.lin2": "feedforward.contract",
-            "output_layer_norm": "add_feedforward.norm",
-        },
-    ) | {"pre_classifier": "writer.dense", "classifier": "writer.output"}
+    prefix = "distilbert."
+    inner = _EMBEDDINGS | within("transformer.layer.*", _OURS, _DISTIL_BLOCK)
+    tensors: ClassVar[dict[str, str]] = {"{pre_classifier,classifier}": "writer.{dense,output}"}
     folded = r"$^"
 
     def unfold(self, theirs: dict[str, Tensor], config: Config) -> None:

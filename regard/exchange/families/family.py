@@ -8,14 +8,16 @@ comes back with another value has no place in it.
 import difflib
 import importlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
 
 from regard.data.text.labels import Labels
 from regard.errors import UserError
+from regard.exchange.rules import Rule
 from regard.layers.positions.config import LearnedConfig, RotaryConfig, SinusoidalConfig
 from regard.layers.positions.sinusoidal import sinusoids
 from regard.models.config import LanguageModelConfig
@@ -47,6 +49,9 @@ _MODULES = {
     "roberta": f"{_HERE}.bert:Roberta",
     "distilbert": f"{_HERE}.bert:DistilBert",
     "vit": f"{_HERE}.vit:ViT",
+    "deit": f"{_HERE}.vit:DeiT",
+    "dinov2": f"{_HERE}.vit:Dinov2",
+    "timm": f"{_HERE}.timm:Timm",
     "t5": f"{_HERE}.t5:T5",
     "marian": f"{_HERE}.marian:Marian",
     "pegasus": f"{_HERE}.marian:Pegasus",
@@ -84,6 +89,8 @@ class Family:
     model_type: ClassVar[str]
     recipes: ClassVar[dict[str, str]]
     """Recipe of an imported model, by its architecture."""
+    bases: ClassVar[tuple[str, ...]] = ()
+    """Architectures without a classifier: a run gets a new one."""
     fields: ClassVar[tuple[Field, ...]]
     positions_field: ClassVar[str]
     """Field of the maximum number of positions."""
@@ -93,6 +100,9 @@ class Family:
     """Fields of which only one value has a place here."""
     tensors: ClassVar[dict[str, str]]
     """Rules of the tensors (regard.exchange.rules)."""
+    prefix: ClassVar[str] = ""
+    inner: ClassVar[dict[str, str]] = {}
+    """Rules of the tensors whose names begin with `prefix`, except for those of a base model."""
     folded: ClassVar[str] = r"$^"
     """Pattern of the tensors that `fold` takes."""
     copies: ClassVar[dict[str, str]] = {}
@@ -101,6 +111,12 @@ class Family:
     """Names of other years: replacements of patterns."""
     ignored: ClassVar[str] = r"$^"
     """Pattern of tensors that are no parameters, such as masks."""
+    unused: ClassVar[str] = r"$^"
+    """Pattern of tensors that a run may leave out, such as other heads. It keeps them."""
+
+    def translate(self, config: Config, shapes: Mapping[str, Any]) -> Config:
+        """Return a config with what only the shapes of the tensors say."""
+        return config
 
     def complete(self, config: Config) -> dict[str, Any]:
         """Return a config with defaults. Raises: UserError for a value that has no place here."""
@@ -115,11 +131,18 @@ class Family:
         for name, expected in self.fixed.items():
             if full[name] != expected:
                 raise UserError(f"{name} must be {expected!r}, got {full[name]!r}")
-        architecture = (full.get("architectures") or ["none"])[0]
-        if architecture not in self.recipes:
-            known = ", ".join(self.recipes)
-            raise UserError(f"architectures must be one of {known}, got {architecture}")
         return full
+
+    def architecture(self, config: Config) -> str:
+        """Return the architecture of a config. Raises: UserError for one that is not known."""
+        name, known = (config.get("architectures") or ["none"])[0], (*self.recipes, *self.bases)
+        if name not in known:
+            raise UserError(f"architectures must be one of {', '.join(known)}, got {name}")
+        return name
+
+    def is_base(self, config: Config) -> bool:
+        """Return True for a model without a classifier."""
+        return config["architectures"][0] in self.bases
 
     def read(self, config: Config) -> dict[str, Any]:
         """Return the settings of a model by path."""
@@ -159,7 +182,8 @@ class Family:
 
     def table(self, config: Config) -> Mapping[str, str]:
         """Return the rules of the tensors of a config."""
-        return self.tensors
+        prefix = "" if config["architectures"][0].endswith("Model") else self.prefix
+        return self.tensors | {prefix + name: own for name, own in self.inner.items()}
 
     def computed(self, config: Config) -> Tensors:
         """Return the tensors that files leave out, as they are computed."""
@@ -193,11 +217,12 @@ class Family:
         core = replace(core, positions=LearnedConfig(max_length=len(table)))
         return replace(model, core=core), {**tensors, name: table}
 
-    def rename(self, names: Any) -> dict[str, str]:
+    def rename(self, names: Any, config: Config) -> dict[str, str]:
         """Return the names of this family of the tensors of a file, {theirs: in the file}."""
         found = {}
+        is_inner = config["architectures"][0].endswith("Model")
         for name in names:
-            known = name
+            known = name.removeprefix(self.prefix) if is_inner else name
             for pattern, replacement in self.renamed.items():
                 known = re.sub(pattern, replacement, known)
             if not re.fullmatch(self.ignored, known):
@@ -205,11 +230,14 @@ class Family:
         return found
 
     def express(
-        self, model: Any, num_positions: int, run: Any, architecture: str
+        self, model: Any, num_positions: int, run: Any, named: Config
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the config of the settings of a model, and those that it cannot express."""
-        named = {"model_type": self.model_type, "architectures": [architecture]}
-        config = self.complete(self.write(flatten(resolve(model)), num_positions, run) | named)
+        """Return the config of the settings of a model, and those that it cannot express.
+
+        named: fields of the config that name the model.
+        """
+        written = self.write(flatten(resolve(model)), num_positions, run)
+        config = self.complete({**written, "model_type": self.model_type, **named})
         back = apply_changes(type(model)(), nest(self.read(config)), called=str)
         different = find_differences(resolve(model), resolve(back))
         return config, {name: ours for name, (ours, _) in different.items() if name != "dropout"}
@@ -234,20 +262,24 @@ def family_of(model_type: Any) -> Family:
     return getattr(importlib.import_module(module), name)()
 
 
-def find_family(run: Any, tensors: Tensors, num_positions: int, origin: Any) -> Expressed:
-    """Return the first family that can express the model of the settings of a run, or the one that
-    it is imported from.
+def find_family(run: Any, tensors: Tensors, num_positions: int) -> Expressed:
+    """Return the first family that can express the model of a run, or the one that it is imported
+    from.
 
     Raises: UserError with the settings that have no place in the nearest one.
     """
-    refusals, model = list[tuple[int, str]](), getattr(run, "model", None)
+    refusals, model = list[tuple[int, str]](), getattr(run.config, "model", None)
+    origin = run.origin
     for family in map(family_of, _MODULES if origin is None else [origin.model_type]):
-        for architecture, recipe in family.recipes.items():
+        is_base = origin is not None and origin.base
+        recipes = {origin.base: run.recipe} if is_base else family.recipes
+        for architecture, recipe in recipes.items():
             is_kind = type(model) is type(get_entry(recipe).config().model)
             if model is None or not is_kind or not isinstance(model.core, TransformerConfig):
                 continue
             adapted, own = family.adapt(model, tensors, num_positions)
-            config, different = family.express(adapted, num_positions, run, architecture)
+            named = {"architectures": [architecture], "recipe": recipe}
+            config, different = family.express(adapted, num_positions, run.config, named)
             if not different:
                 return Expressed(family, config, own)
             shown = ", ".join(f"model.{name}={value}" for name, value in [*different.items()][:3])
@@ -284,6 +316,18 @@ def resolve(model: Any) -> dict[str, Any]:
         plain["embedding_dim"] = model.embedding_dim or core.width
         plain["embedding_scale"] = model.embedding_scale or scale
     return plain
+
+
+def new_head(rules: Iterable[Rule], parameters: Tensors) -> dict[str, Tensor]:
+    """Return the tensors of an untrained head: an output layer of zeros, behind a hidden layer that
+    changes nothing but by its nonlinearity."""
+    head = {}
+    for rule in rules:
+        shape = parameters[rule.ours[0]].shape
+        if rule.ours[0].startswith(("writer.output.", "writer.dense.")):
+            is_map = rule.ours[0] == "writer.dense.weight"
+            head[rule.theirs] = torch.eye(*shape) if is_map else torch.zeros(shape)
+    return head
 
 
 def label_artifacts(config: Config) -> dict[str, Any]:

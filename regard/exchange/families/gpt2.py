@@ -9,6 +9,13 @@ gelu-tanh. Without scale_attn_weights scores are not divided by the root of the 
 from typing import Any, ClassVar
 
 from regard.exchange.families.family import ACTIVATIONS, Config, Family, Field
+from regard.exchange.rules import within
+
+_BLOCK = {
+    "{ln_1,ln_2}": "{add_attention,add_feedforward}.norm",
+    "attn.{c_attn,c_proj}^T": "attention.{query+key+value,output}",
+    "mlp.{c_fc,c_proj}^T": "feedforward.{expand,contract}",
+}
 
 
 class GPT2(Family):
@@ -40,14 +47,8 @@ class GPT2(Family):
         "tie_word_embeddings": True,
     }
     tensors: ClassVar[dict[str, str]] = {
-        "transformer.wte": "writer.inputs.table",
-        "transformer.wpe": "core.positions",
-        "transformer.h.*.ln_1": "core.decoder.*.add_attention.norm",
-        "transformer.h.*.attn.c_attn^T": "core.decoder.*.attention.query+key+value",
-        "transformer.h.*.attn.c_proj^T": "core.decoder.*.attention.output",
-        "transformer.h.*.ln_2": "core.decoder.*.add_feedforward.norm",
-        "transformer.h.*.mlp.c_fc^T": "core.decoder.*.feedforward.expand",
-        "transformer.h.*.mlp.c_proj^T": "core.decoder.*.feedforward.contract",
+        "transformer.{wte,wpe}": "{writer.inputs.table,core.positions}",
+        **within("transformer.h.*", "core.decoder.*", _BLOCK),
         "transformer.ln_f": "core.decoder_norm",
     }
     copies: ClassVar[dict[str, str]] = {"lm_head.weight": "transformer.wte.weight"}

@@ -18,7 +18,13 @@ import torch
 
 from regard.errors import UserError
 from regard.exchange.families.family import ACTIVATIONS, Config, Family, Field, Tensors
+from regard.exchange.rules import within
 
+_BLOCK = {
+    "{input,post_attention}_layernorm": "{add_attention,add_feedforward}.norm",
+    "self_attn.{q,k,v,o}_proj": "attention.{query,key,value,output}",
+    "mlp.{gate,up,down}_proj": "feedforward.{gate,expand,contract}",
+}
 _ANGLES = "core.positions."
 _SCALED: dict[str, dict[str, str]] = {
     "none": {},
@@ -62,15 +68,7 @@ class Llama(Family):
     }
     tensors: ClassVar[dict[str, str]] = {
         "model.embed_tokens": "writer.inputs.table",
-        "model.layers.*.self_attn.q_proj": "core.decoder.*.attention.query",
-        "model.layers.*.self_attn.k_proj": "core.decoder.*.attention.key",
-        "model.layers.*.self_attn.v_proj": "core.decoder.*.attention.value",
-        "model.layers.*.self_attn.o_proj": "core.decoder.*.attention.output",
-        "model.layers.*.input_layernorm": "core.decoder.*.add_attention.norm",
-        "model.layers.*.mlp.gate_proj": "core.decoder.*.feedforward.gate",
-        "model.layers.*.mlp.up_proj": "core.decoder.*.feedforward.expand",
-        "model.layers.*.mlp.down_proj": "core.decoder.*.feedforward.contract",
-        "model.layers.*.post_attention_layernorm": "core.decoder.*.add_feedforward.norm",
+        **within("model.layers.*", "core.decoder.*", _BLOCK),
         "model.norm": "core.decoder_norm",
         "lm_head": "writer.output_table",
     }
@@ -155,6 +153,5 @@ class Qwen3(Llama):
     }
     fixed: ClassVar[dict[str, Any]] = {"use_sliding_window": False}
     tensors: ClassVar[dict[str, str]] = Llama.tensors | {
-        "model.layers.*.self_attn.q_norm": "core.decoder.*.attention.query_norm",
-        "model.layers.*.self_attn.k_norm": "core.decoder.*.attention.key_norm",
+        "model.layers.*.self_attn.{q,k}_norm": "core.decoder.*.attention.{query,key}_norm",
     }

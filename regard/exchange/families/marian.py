@@ -20,9 +20,17 @@ import torch
 from torch import Tensor
 
 from regard.exchange.families.family import ACTIVATIONS, Config, Family, Field, Tensors
+from regard.exchange.rules import within
 
 _NEVER = -1e4
 """Bias of the logit of a token that is never generated; float16 holds it, too."""
+_BLOCK = {
+    "self_attn.{q,k,v,out}_proj": "attention.{query,key,value,output}",
+    "encoder_attn.{q,k,v,out}_proj": "cross.{query,key,value,output}",
+    "{self,encoder}_attn_layer_norm": "{add_attention,add_cross}.norm",
+    "{fc1,fc2}": "feedforward.{expand,contract}",
+    "final_layer_norm": "add_feedforward.norm",
+}
 _READER, _WRITER, _BIAS = "reader.table.weight", "writer.inputs.table.weight", "writer.output_bias"
 
 
@@ -67,27 +75,10 @@ class Marian(Family):
     tensors: ClassVar[dict[str, str]] = {
         "model.shared": "reader.table",
         "final_logits_bias^1": _BIAS,
-        **{
-            f"model.{stack}.{theirs}": ours.replace("STACK", stack)
-            for stack in ("encoder", "decoder")
-            for theirs, ours in {
-                "embed_positions": "core.positions",
-                "layers.*.self_attn.q_proj": "core.STACK.*.attention.query",
-                "layers.*.self_attn.k_proj": "core.STACK.*.attention.key",
-                "layers.*.self_attn.v_proj": "core.STACK.*.attention.value",
-                "layers.*.self_attn.out_proj": "core.STACK.*.attention.output",
-                "layers.*.self_attn_layer_norm": "core.STACK.*.add_attention.norm",
-                "layers.*.encoder_attn.q_proj": "core.STACK.*.cross.query",
-                "layers.*.encoder_attn.k_proj": "core.STACK.*.cross.key",
-                "layers.*.encoder_attn.v_proj": "core.STACK.*.cross.value",
-                "layers.*.encoder_attn.out_proj": "core.STACK.*.cross.output",
-                "layers.*.encoder_attn_layer_norm": "core.STACK.*.add_cross.norm",
-                "layers.*.fc1": "core.STACK.*.feedforward.expand",
-                "layers.*.fc2": "core.STACK.*.feedforward.contract",
-                "layers.*.final_layer_norm": "core.STACK.*.add_feedforward.norm",
-                "layer_norm": "core.STACK_norm",
-            }.items()
-        },
+        "model.encoder.embed_positions": "core.positions",
+        "model.decoder.embed_positions": "core.positions",
+        **within("model.{encoder,decoder}.layers.*", "core.{encoder,decoder}.*", _BLOCK),
+        "model.{encoder,decoder}.layer_norm": "core.{encoder,decoder}_norm",
     }
     copies: ClassVar[dict[str, str]] = {
         f"{name}.weight": "model.shared.weight"

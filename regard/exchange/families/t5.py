@@ -16,25 +16,27 @@ from torch import Tensor
 
 from regard.errors import UserError
 from regard.exchange.families.family import Config, Family, Field
+from regard.exchange.rules import within
 
 _SHARED, _INPUTS = "shared.weight", "decoder.embed_tokens.weight"
 _NORM, _HEAD = "decoder.final_layer_norm.weight", "lm_head.weight"
 _PROJECTIONS = {"gated-gelu": "gelu-tanh", "gated-silu": "silu", "relu": "relu"}
 
 
-def _stack(stack: str, parts: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-    """Return the rules of a stack; parts: of our blocks, by their layers."""
-    table = {}
-    for theirs, (ours, norm) in parts.items():
-        for name, part in {"q": "query", "k": "key", "v": "value", "o": "output"}.items():
-            table[f"{stack}.block.*.{theirs}.{name}"] = f"core.{stack}.*.{ours}.{part}"
-        layer = theirs.rpartition(".")[0]
-        table[f"{stack}.block.*.{layer}.layer_norm"] = f"core.{stack}.*.{norm}.norm"
-    bias = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight^T"
-    return table | {
-        bias: f"core.{stack}.0.attention.read.bias.table",
-        f"{stack}.final_layer_norm": f"core.{stack}_norm",
-    }
+_THEIRS, _OURS = "{encoder,decoder}", "core.{encoder,decoder}"
+_LAST = "{encoder.block.*.layer.1,decoder.block.*.layer.2}"
+"""The layer of the feed-forward network of each block."""
+_FEEDFORWARD = {"{wi,wo}": "{expand,contract}"}
+_GATED = {"{wi_0,wi_1,wo}": "{gate,expand,contract}"}
+_SELF = {
+    "SelfAttention.{q,k,v,o}": "attention.{query,key,value,output}",
+    "layer_norm": "add_attention.norm",
+}
+_CROSS = {
+    "EncDecAttention.{q,k,v,o}": "cross.{query,key,value,output}",
+    "layer_norm": "add_cross.norm",
+}
+_BIAS = "block.0.layer.0.SelfAttention.relative_attention_bias.weight^T"
 
 
 class T5(Family):
@@ -69,14 +71,11 @@ class T5(Family):
         "shared": "reader.table",
         "decoder.embed_tokens": "writer.inputs.table",
         "lm_head": "writer.output_table",
-        **_stack("encoder", {"layer.0.SelfAttention": ("attention", "add_attention")}),
-        **_stack(
-            "decoder",
-            {
-                "layer.0.SelfAttention": ("attention", "add_attention"),
-                "layer.1.EncDecAttention": ("cross", "add_cross"),
-            },
-        ),
+        **within(f"{_THEIRS}.block.*.layer.0", f"{_OURS}.*", _SELF),
+        **within("decoder.block.*.layer.1", "core.decoder.*", _CROSS),
+        f"{_LAST}.layer_norm": f"{_OURS}.*.add_feedforward.norm",
+        f"{_THEIRS}.final_layer_norm": f"{_OURS}_norm",
+        f"{_THEIRS}.{_BIAS}": f"{_OURS}.0.attention.read.bias.table",
     }
     copies: ClassVar[dict[str, str]] = {
         "encoder.embed_tokens.weight": _SHARED,
@@ -92,14 +91,8 @@ class T5(Family):
 
     def table(self, config: Config) -> Mapping[str, str]:
         is_gated = config["feed_forward_proj"].startswith("gated")
-        names = {"wi_0": "gate", "wi_1": "expand"} if is_gated else {"wi": "expand"}
-        table = dict(self.tensors)
-        for stack, last in (("encoder", 1), ("decoder", 2)):
-            theirs, ours = f"{stack}.block.*.layer.{last}", f"core.{stack}.*"
-            for name, part in (names | {"wo": "contract"}).items():
-                table[f"{theirs}.DenseReluDense.{name}"] = f"{ours}.feedforward.{part}"
-            table[f"{theirs}.layer_norm"] = f"{ours}.add_feedforward.norm"
-        return table
+        names = _GATED if is_gated else _FEEDFORWARD
+        return self.tensors | within(f"{_LAST}.DenseReluDense", f"{_OURS}.*.feedforward", names)
 
     def read(self, config: Config) -> dict[str, Any]:
         is_gated = config["feed_forward_proj"].startswith("gated")

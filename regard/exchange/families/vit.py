@@ -1,7 +1,11 @@
-"""ViT: image classification from patches and a class token. (dosovitskiy2021)
+"""ViT, DeiT and DINOv2: image classification from patches and a class token. (dosovitskiy2021,
+touvron2021a, oquab2023)
 
-    x = [c; W patch + b] + P;   x = x + attention(norm(x));   x = x + FFN(norm(x))
-    scores = V norm(x)_1 + d
+    x = [c; W patch + b] + P;   x = x + attention(norm(x));   x = x + FFN(norm(x));   h = norm(x)
+    ViT     scores = V h_1 + d
+    DeiT    a distillation token after c, which nothing else reads, or, with a teacher:
+            scores = (V_1 h_1 + d_1 + V_2 h_2 + d_2) / 2
+    DINOv2  x + s * f(norm(x)), with a factor for each number; scores = V [h_1; mean of others] + d
 
 Names of blocks changed in Transformers 5; files have the earlier ones. Pixels are normalized by the
 image_mean and image_std of preprocessor_config.json.
@@ -10,8 +14,39 @@ image_mean and image_std of preprocessor_config.json.
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import torch
+from torch import Tensor
+
 from regard.exchange.families.family import ACTIVATIONS, Config, Family, Field, label_artifacts
+from regard.exchange.rules import within
 from regard.recipes.base.pictures import InputShape
+
+_EMBEDDINGS = {
+    "embeddings.cls_token^2": "writer.pool.token",
+    "embeddings.position_embeddings^1": "core.positions.weight",
+    "embeddings.patch_embeddings.projection": "reader.stem",
+    "layernorm": "core.encoder_norm",
+}
+_ATTENTION = {
+    "attention.attention.{query,key,value}": "attention.{query,key,value}",
+    "attention.output.dense": "attention.output",
+}
+_BLOCK = _ATTENTION | {
+    "layernorm_{before,after}": "{add_attention,add_feedforward}.norm",
+    "{intermediate,output}.dense": "feedforward.{expand,contract}",
+}
+_SCALED_BLOCK = _ATTENTION | {
+    "{norm1,norm2}": "{add_attention,add_feedforward}.norm",
+    "layer_scale{1,2}.lambda1": "{add_attention,add_feedforward}.scale",
+    "mlp.{fc1,fc2}": "feedforward.{expand,contract}",
+}
+_PROJECTIONS = {
+    r"\.attention\.q_proj\.": ".attention.attention.query.",
+    r"\.attention\.k_proj\.": ".attention.attention.key.",
+    r"\.attention\.v_proj\.": ".attention.attention.value.",
+    r"\.attention\.o_proj\.": ".attention.output.dense.",
+}
+_THEIRS, _OURS = "encoder.layer.*", "core.encoder.*"
 
 
 class ViT(Family):
@@ -19,6 +54,7 @@ class ViT(Family):
 
     model_type = "vit"
     recipes: ClassVar[dict[str, str]] = {"ViTForImageClassification": "images"}
+    bases: ClassVar[tuple[str, ...]] = ("ViTModel",)
     fields: ClassVar[tuple[Field, ...]] = (
         Field("hidden_size", "core.width", 768),
         Field("num_hidden_layers", "core.layers", 12),
@@ -38,35 +74,20 @@ class ViT(Family):
         "head_norm": False,
     }
     fixed: ClassVar[dict[str, Any]] = {"qkv_bias": True}
-    tensors: ClassVar[dict[str, str]] = {
-        "vit.embeddings.cls_token^2": "writer.pool.token",
-        "vit.embeddings.position_embeddings^1": "core.positions.weight",
-        "vit.embeddings.patch_embeddings.projection": "reader.stem",
-        "vit.encoder.layer.*.layernorm_before": "core.encoder.*.add_attention.norm",
-        "vit.encoder.layer.*.attention.attention.query": "core.encoder.*.attention.query",
-        "vit.encoder.layer.*.attention.attention.key": "core.encoder.*.attention.key",
-        "vit.encoder.layer.*.attention.attention.value": "core.encoder.*.attention.value",
-        "vit.encoder.layer.*.attention.output.dense": "core.encoder.*.attention.output",
-        "vit.encoder.layer.*.layernorm_after": "core.encoder.*.add_feedforward.norm",
-        "vit.encoder.layer.*.intermediate.dense": "core.encoder.*.feedforward.expand",
-        "vit.encoder.layer.*.output.dense": "core.encoder.*.feedforward.contract",
-        "vit.layernorm": "core.encoder_norm",
-        "classifier": "writer.output",
-    }
-    renamed: ClassVar[dict[str, str]] = {
-        r"^vit\.layers\.": "vit.encoder.layer.",
-        r"\.attention\.([qkv])_proj\.": r".attention.attention.\1_proj.",
-        r"\.q_proj\.": ".query.",
-        r"\.k_proj\.": ".key.",
-        r"\.v_proj\.": ".value.",
-        r"\.attention\.o_proj\.": ".attention.output.dense.",
+    prefix = "vit."
+    inner: ClassVar[dict[str, str]] = _EMBEDDINGS | within(_THEIRS, _OURS, _BLOCK)
+    tensors: ClassVar[dict[str, str]] = {"classifier": "writer.output"}
+    renamed: ClassVar[dict[str, str]] = _PROJECTIONS | {
+        r"^(\w+\.)?layers\.": r"\1encoder.layer.",
         r"\.mlp\.fc1\.": ".intermediate.dense.",
         r"\.mlp\.fc2\.": ".output.dense.",
     }
-    ignored = r"vit\.pooler\..*"
+    unused = r"(\w+\.)?(pooler\..*|embeddings\.mask_token)"
+    tokens: ClassVar[int] = 1
+    """Number of learned items before the patches."""
 
     def read(self, config: Config) -> dict[str, Any]:
-        length = (config["image_size"] // config["patch_size"]) ** 2 + 1
+        length = (config["image_size"] // config["patch_size"]) ** 2 + self.tokens
         return super().read(config) | {"core.positions.max_length": length}
 
     def write(self, settings: Mapping[str, Any], num_positions: int, run: Any) -> dict[str, Any]:
@@ -100,3 +121,70 @@ class ViT(Family):
             "image_std": list(settings.image_std),
         }
         return {"preprocessor_config.json": content}
+
+
+class DeiT(ViT):
+    """As ViT, with a distillation token; its classifier is averaged, or not read."""
+
+    model_type = "deit"
+    recipes: ClassVar[dict[str, str]] = {
+        "DeiTForImageClassification": "images",
+        "DeiTForImageClassificationWithTeacher": "images",
+    }
+    bases = ("DeiTModel",)
+    implied: ClassVar[dict[str, Any]] = ViT.implied | {"distillation_token": True}
+    prefix = "deit."
+    inner = ViT.inner | {"embeddings.distillation_token^2": "writer.pool.distillation"}
+    folded = r"(cls|distillation)_classifier\..*"
+    tokens = 2
+
+    def read(self, config: Config) -> dict[str, Any]:
+        has_both = config["architectures"][0].endswith("WithTeacher")
+        return super().read(config) | ({"pool": "first-distillation"} if has_both else {})
+
+    def fold(self, theirs: dict[str, Tensor], config: Config) -> None:
+        if "cls_classifier.weight" in theirs:
+            weights, biases = (
+                [theirs.pop(f"{token}_classifier.{part}") for token in ("cls", "distillation")]
+                for part in ("weight", "bias")
+            )
+            theirs["classifier.weight"] = torch.cat(weights, 1) / 2
+            theirs["classifier.bias"] = (biases[0] + biases[1]) / 2
+
+    def unfold(self, theirs: dict[str, Tensor], config: Config) -> None:
+        if config["architectures"][0].endswith("WithTeacher"):
+            weight, bias = theirs.pop("classifier.weight"), theirs.pop("classifier.bias")
+            for token, part in zip(("cls", "distillation"), weight.chunk(2, 1), strict=True):
+                theirs[f"{token}_classifier.weight"] = 2 * part
+                theirs[f"{token}_classifier.bias"] = bias
+
+
+_OTHERS = ("intermediate_size", "layer_norm_eps", "patch_size")
+
+
+class Dinov2(ViT):
+    """As ViT, with layer scale; its classifier reads the class token and the mean of the others."""
+
+    model_type = "dinov2"
+    recipes: ClassVar[dict[str, str]] = {"Dinov2ForImageClassification": "images"}
+    bases = ("Dinov2Model",)
+    fields: ClassVar[tuple[Field, ...]] = (
+        *(field for field in ViT.fields if field.name not in _OTHERS),
+        Field("layer_norm_eps", "core.norm_eps", 1e-6),
+        Field("patch_size", None, 14),
+        Field("mlp_ratio", None, 4),
+        Field("layerscale_value", "core.layer_scale", 1.0),
+    )
+    implied: ClassVar[dict[str, Any]] = ViT.implied | {"pool": "first-mean"}
+    fixed: ClassVar[dict[str, Any]] = ViT.fixed | {"use_swiglu_ffn": False}
+    prefix = "dinov2."
+    inner: ClassVar[dict[str, str]] = _EMBEDDINGS | within(_THEIRS, _OURS, _SCALED_BLOCK)
+    renamed = _PROJECTIONS
+
+    def read(self, config: Config) -> dict[str, Any]:
+        size = config["hidden_size"] * config["mlp_ratio"]
+        return super().read(config) | {"core.feedforward": size}
+
+    def write(self, settings: Mapping[str, Any], num_positions: int, run: Any) -> dict[str, Any]:
+        ratio = settings["core.feedforward"] // settings["core.width"]
+        return super().write(settings, num_positions, run) | {"mlp_ratio": ratio}

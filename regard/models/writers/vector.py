@@ -78,10 +78,15 @@ class VectorWriter(Writer):
         super().__init__()
         self.dim, self.label_smoothing = dim, label_smoothing
         self.pool = AttentionPooling(dim, num_heads=1) if pool is None else pool
-        self.norm: nn.Module = nn.LayerNorm(dim) if norm else nn.Identity()
-        self.head, self.dense = head, None if head == "linear" else Linear(dim, dim)
+        self.vector_dim = dim
+        if isinstance(pool, ClassToken):
+            self.vector_dim = dim * pool.num_vectors
+        self.norm: nn.Module = nn.LayerNorm(self.vector_dim) if norm else nn.Identity()
+        self.head, self.dense = head, None
+        if head != "linear":
+            self.dense = Linear(self.vector_dim, self.vector_dim)
         self.dropout = Dropout(dropout)
-        self.output = Linear(dim, size)
+        self.output = Linear(self.vector_dim, size)
 
     def encode(self, core: Core, items: Padded) -> Padded:
         return core.encode(self.pool.prepend(items) if isinstance(self.pool, ClassToken) else items)
@@ -91,14 +96,14 @@ class VectorWriter(Writer):
     ) -> Any:
         """Return the vector of each row. Raises: ValueError if the pool gives another shape."""
         vector = self.pool(encoded)
-        shape = encoded.items.shape[0], self.dim
+        shape = encoded.items.shape[0], self.vector_dim
         if vector.shape != shape:
             kind, given = type(self.pool).__name__, tuple(vector.shape)
             raise ValueError(f"vectors of the pool {kind} must be {shape}, got {given}")
         return vector
 
     def shapes(self, encoded: Shape) -> tuple[Shape, Shape]:
-        return ("batch", self.dim or "model"), ("batch", self.output.out_features)
+        return ("batch", self.vector_dim or "model"), ("batch", self.output.out_features)
 
     def predictor_modules(self) -> list[nn.Module]:
         return [self.pool]

@@ -30,6 +30,8 @@ class Origin:
     """Size of the files of its parameters in bytes."""
     weights: str
     """SHA-256 of these files."""
+    base: str | None = None
+    """Architecture of a model without a classifier: that of the run is new."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

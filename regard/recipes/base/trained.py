@@ -149,6 +149,11 @@ class TrainedRun:
         is_skipping: bool = False,
     ) -> list[Any]:
         """Return the `Answer` to each input (`first`: its number), or the UserError if skipped."""
+        if self.run.origin is not None and self.run.origin.base is not None:
+            raise UserError(
+                f"{self.folder} is imported without a classifier ({self.run.origin.base}): "
+                f"regard train {self.run.recipe} --init {self.folder} trains one"
+            )
         recipe = recipe or self.recipe
         with self._without_autocast():
             answers = self._prepare(recipe, inputs, first, is_skipping=is_skipping)

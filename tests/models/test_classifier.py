@@ -35,17 +35,18 @@ def texts(config: ClassifierConfig) -> nn.Module:
     return model.double().eval()
 
 
-POOLS = ("attention", "last", "mean", "first", "cls")
+POOLS = ("attention", "last", "mean", "first", "first-mean", "cls")
 
 
 def pooled_by(core: str, pool: str) -> nn.Module:
-    return texts(ClassifierConfig(core=CORES[core], pool=pool))
+    has_both = pool == "first-distillation"
+    return texts(ClassifierConfig(core=CORES[core], pool=pool, distillation_token=has_both))
 
 
 @pytest.mark.parametrize("pool", POOLS)
 @pytest.mark.parametrize("core", CORES)
 def test_rows_do_not_depend_on_their_batch_with_any_pool(core, pool):
-    if core == "self-attentive-rnn" and pool in ("first", "cls"):
+    if core == "self-attentive-rnn" and pool in ("first", "first-mean", "cls"):
         with pytest.raises(ValueError, match=rf"pool must not be {pool} with core\.directions=1"):
             pooled_by(core, pool)
         return
@@ -65,16 +66,23 @@ def test_rows_do_not_depend_on_their_batch_with_any_pool(core, pool):
     assert any(name.startswith("writer.pool") for name in reader) == (pool == "attention")
 
 
-@pytest.mark.parametrize("pool", POOLS[1:])
+@pytest.mark.parametrize("pool", (*POOLS[1:], "first-distillation"))
 def test_predictions_are_those_of_the_formula(pool):
     """Encode a row's items alone, pool by hand, and apply the output layer in plain torch."""
     for core in ("transformer", "recurrent"):
         model, ids = pooled_by(core, pool), [4, 5, 6, 7]
         items = model.reader(pad([ids])).items[0]
-        if pool == "first":
-            items = torch.stack([model.writer.pool.token, *items])
+        if pool.startswith("first"):
+            own = model.writer.pool
+            second = [own.distillation] if pool == "first-distillation" else []
+            items = torch.stack([own.token, *second, *items])
         states = model.core.encode(Padded(items[None], torch.tensor([len(items)]))).items[0]
-        pooled = {"mean": sum(states) / len(states), "last": states[-1]}
+        pooled = {
+            "mean": sum(states) / len(states),
+            "last": states[-1],
+            "first-mean": torch.cat([states[0], states[1:].mean(0)]),
+            "first-distillation": torch.cat([states[0], states[1]]),
+        }
         expected = pooled.get(pool, states[0])
         if core == "recurrent" and pool == "last":  # forward and backward, 7 numbers each
             expected = torch.cat([states[-1][:7], states[0][7:]])
@@ -100,6 +108,10 @@ def test_class_token_of_images_is_one_more_item_before_the_patches():
 def test_options_without_effect_are_refused():
     with pytest.raises(ValueError, match="pool_heads must not be given with pool=mean"):
         ClassifierConfig(pool="mean", pool_heads=2)
+    with pytest.raises(ValueError, match="distillation_token must be true with pool=first-dist"):
+        ClassifierConfig(pool="first-distillation")
+    with pytest.raises(ValueError, match="distillation_token must be false with pool=cls"):
+        ClassifierConfig(pool="cls", distillation_token=True)
     default, four = (
         texts(ClassifierConfig(core=CORES["transformer"], pool_heads=heads)) for heads in (None, 4)
     )

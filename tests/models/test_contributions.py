@@ -46,6 +46,8 @@ POOLS = {
     "last": lambda _dim: LastItem(),
     "last of two directions": lambda _dim: LastItem(directions=2),
     "class token": ClassToken,
+    "class token and mean": lambda dim: ClassToken(dim, also="mean"),
+    "two tokens": lambda dim: ClassToken(dim, distillation=True, also="distillation"),
     "first": lambda _dim: FirstItem(),
 }
 

@@ -49,7 +49,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 class TensorFiles(Mapping[str, Tensor]):
     """Tensors of a folder by name, as float32, each read when it is used."""
 
-    def __init__(self, folder: Path, architecture: str) -> None:
+    def __init__(self, folder: Path, architecture: str | None) -> None:
         self.paths, files = _find_files(folder, architecture), dict[str, Any]()
         for path in self.paths:
             try:
@@ -84,8 +84,11 @@ def to_bytes(content: Any) -> bytes:
     return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _find_files(folder: Path, architecture: str) -> list[Path]:
-    """Return the files of the tensors of a folder. Raises: UserError if one is missing."""
+def _find_files(folder: Path, architecture: str | None) -> list[Path]:
+    """Return the files of the tensors of a folder. Raises: UserError if one is missing.
+
+    architecture: class of Transformers that reads pickles; None: they hold tensors by name.
+    """
     if (folder / WEIGHTS).exists():
         return [folder / WEIGHTS]
     if (folder / INDEX).exists():
@@ -102,8 +105,16 @@ def _find_files(folder: Path, architecture: str) -> list[Path]:
     pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
     if not pickles:
         raise UserError(f"{folder}: has no {WEIGHTS}")
+    command = (
+        f"from transformers import {architecture} as M; "
+        f"M.from_pretrained('{folder}').save_pretrained('{folder}')"
+    )
+    if architecture is None:
+        command = (
+            "import torch; from safetensors.torch import save_file; "
+            f"save_file(torch.load('{folder / pickles[0]}'), '{folder / WEIGHTS}')"
+        )
     raise UserError(
         f"{folder}: has no {WEIGHTS}, only {pickles[0]}, which may run code and is not read; "
-        f'convert it: python -c "from transformers import {architecture} as M; '
-        f"M.from_pretrained('{folder}').save_pretrained('{folder}')\""
+        f'convert it: python -c "{command}"'
     )

@@ -38,9 +38,11 @@ def import_folder(
     given = read_config(folder)
     with _located(folder / CONFIG):
         family = family_of(given.get("model_type"))
-        architecture = family.architecture(given)
-        entry = get_entry(_choose(family, architecture, recipe))
-    files = TensorFiles(folder, architecture)
+        recipes = family.recipes(given)
+        if recipe is not None and recipe not in recipes:
+            raise UserError(f"--recipe must be {' or '.join(recipes)} for this model, got {recipe}")
+        entry = get_entry(recipe or recipes[0])
+    files = TensorFiles(folder, given["architectures"][0] if "architectures" in given else None)
     with _located(folder / CONFIG):
         given = family.translate({**given, "recipe": entry.name}, files.shapes)
         config = family.complete(given)
@@ -52,15 +54,21 @@ def import_folder(
     if halves:
         notify(f"{folder}: {halves} of {len(files)} tensors have half precision: now float32")
     hashes = [hash_file(path) for path in files.paths]
-    if family.is_base(config):
+    images = config.get("preprocessor", {})
+    shown = images.get("crop_size") or images.get("size")
+    height = shown.get("height") if isinstance(shown, dict) else shown
+    if None not in (height, config.get("image_size")) and height != config["image_size"]:
+        notify(f"{folder}: images are read at {config['image_size']} pixels a side, not {height}")
+    base = config["architectures"][0] if family.task(config) in family.bases else None
+    if base is not None:
         notify(
-            f"{folder}: {architecture} has no classifier. That of the run is new, and predicts "
+            f"{folder}: {base} has no classifier. That of the run is new, and predicts "
             f"nothing: regard train {entry.name} --init {out} trains it"
         )
     origin = Origin(
-        base=architecture if family.is_base(config) else None,
+        base=base,
         folder=str(folder.absolute()),
-        model_type=family.model_type,
+        model_type=family.name.lower(),
         size=sum(path.stat().st_size for path in files.paths),
         weights=hashes[0] if len(hashes) == 1 else hashlib.sha256(str(hashes).encode()).hexdigest(),
     )
@@ -96,16 +104,6 @@ def _located(path: Path) -> Iterator[None]:
         raise UserError(f"{path}: {error}") from error
 
 
-def _choose(family: Family, architecture: str, recipe: str | None) -> str:
-    """Return the recipe of a run of an architecture. Raises: UserError if it is not `recipe`."""
-    recipes = [*dict.fromkeys(family.recipes.values())]
-    if architecture in family.recipes:
-        recipes = [family.recipes[architecture]]
-    if recipe is not None and recipe not in recipes:
-        raise UserError(f"--recipe must be {' or '.join(recipes)} for {architecture}, got {recipe}")
-    return recipe or recipes[0]
-
-
 def _load(
     family: Family, config: Config, files: TensorFiles, own: dict[str, Tensor]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -118,8 +116,8 @@ def _load(
             raise UserError(f"{copy} must equal {original}")
     unused = [name for name in names.keys() - expected if re.fullmatch(family.unused, name)]
     kept = {name: files[names.pop(name)] for name in sorted(unused)}
-    taken = {name: files[names.pop(name)] for name in [*names] if family.is_folded(name)}
-    head = new_head(rules, own) if family.is_base(config) else {}
+    taken = {name: files[names.pop(name)] for name in [*names] if re.fullmatch(family.folded, name)}
+    head = new_head(rules, own) if family.task(config) in family.bases else {}
     made = {**family.computed(config), **head, **taken}
     family.fold(made, config)
     originals = {name: value for name, value in taken.items() if made.get(name) is not value}

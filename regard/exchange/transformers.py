@@ -75,7 +75,7 @@ def export_tensors(
     """
     rules = make_rules(family.table(config), tensors)
     exported = {rule.theirs: rule.export(tensors) for rule in rules}
-    head = new_head(rules, tensors) if family.is_base(config) else {}
+    head = new_head(rules, tensors) if family.task(config) in family.bases else {}
     for name, value in {**family.computed(config), **head}.items():
         if torch.equal(exported[name], value):
             del exported[name]

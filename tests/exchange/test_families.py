@@ -18,6 +18,7 @@ from regard.cli.main import main
 from regard.data.batches import pad
 from regard.errors import UserError
 from regard.exchange.formats import export
+from regard.exchange.imported import import_folder
 from regard.models.model import Model
 from tests.exchange.small import (
     BASES,
@@ -223,6 +224,19 @@ def test_imported_encoder_of_images_gives_the_states_of_transformers(
             expected = theirs((pixels - 0.5) / 0.5).last_hidden_state
         assert error([*found], [*expected]) < 1e-5
         check_export(run, folder, tmp_path / f"exported{seed}")
+
+
+def test_other_sizes_of_images_and_other_losses_are_said(tmp_path: Path) -> None:
+    theirs, folder, notices = create(*IMAGES["dinov2"], 1), tmp_path / "theirs", list[str]()
+    theirs.save_pretrained(folder)
+    crop = {"crop_size": {"height": 8, "width": 8}}
+    (folder / "preprocessor_config.json").write_text(json.dumps(crop))
+    import_folder(folder, tmp_path / "run", notify=notices.append)
+    assert notices == [f"{folder}: images are read at 12 pixels a side, not 8"]
+    theirs.config.problem_type = "multi_label_classification"
+    theirs.save_pretrained(folder)
+    with pytest.raises(UserError, match="problem_type must be single_label_classification, got"):
+        import_model(folder, tmp_path / "other")
 
 
 def make_timm(seed: int) -> dict[str, Tensor]:

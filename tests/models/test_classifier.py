@@ -66,7 +66,7 @@ def test_rows_do_not_depend_on_their_batch_with_any_pool(core, pool):
     assert any(name.startswith("writer.pool") for name in reader) == (pool == "attention")
 
 
-@pytest.mark.parametrize("pool", (*POOLS[1:], "first-distillation"))
+@pytest.mark.parametrize("pool", [*POOLS[1:], "first-distillation"])
 def test_predictions_are_those_of_the_formula(pool):
     """Encode a row's items alone, pool by hand, and apply the output layer in plain torch."""
     for core in ("transformer", "recurrent"):

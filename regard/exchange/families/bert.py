@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from regard.errors import UserError
-from regard.exchange.families.family import ACTIVATIONS, Config, Family, Field, label_artifacts
+from regard.exchange.families.family import ACTIVATIONS, ENCODER_FIELDS, Config, Family, Field
 from regard.exchange.rules import within
 
 _OURS = "core.encoder.*"
@@ -43,21 +42,15 @@ _ENCODER = _EMBEDDINGS | within("encoder.layer.*", _OURS, _BLOCK)
 class Bert(Family):
     """Classifiers of texts and tokens, and encoders without one."""
 
-    model_type = "bert"
-    recipes: ClassVar[dict[str, str]] = {
-        "BertForSequenceClassification": "reviews",
-        "BertForTokenClassification": "tags",
+    tasks: ClassVar[dict[str, str]] = {
+        "ForSequenceClassification": "reviews",
+        "ForTokenClassification": "tags",
     }
-    bases: ClassVar[tuple[str, ...]] = ("BertModel", "BertForMaskedLM", "BertForPreTraining")
+    bases = ("Model", "ForMaskedLM", "ForPreTraining")
     fields: ClassVar[tuple[Field, ...]] = (
+        *ENCODER_FIELDS,
         Field("vocab_size", None, 30522),
-        Field("hidden_size", "core.width", 768),
-        Field("num_hidden_layers", "core.layers", 12),
-        Field("num_attention_heads", "core.heads", 12),
-        Field("intermediate_size", "core.feedforward", 3072),
-        Field("hidden_act", "core.activation", "gelu", ACTIVATIONS),
         Field("hidden_dropout_prob", "dropout", 0.1),
-        Field("layer_norm_eps", "core.norm_eps", 1e-12),
         Field("type_vocab_size", None, 2),
         Field("max_position_embeddings", None, 512),
     )
@@ -77,7 +70,6 @@ class Bert(Family):
         "add_cross_attention": False,
         "position_embedding_type": "absolute",
     }
-    prefix = "bert."
     inner: ClassVar[dict[str, str]] = _ENCODER | {"pooler.dense": "writer.dense"}
     tensors: ClassVar[dict[str, str]] = {"classifier": "writer.output"}
     unused = r"(cls|lm_head|vocab_\w+|(\w+\.)?pooler)\..*"
@@ -87,14 +79,6 @@ class Bert(Family):
     }
     ignored = r".*\.position_ids"
     folded = r".*\.(position|token_type)_embeddings\.weight"
-
-    def complete(self, config: Config) -> dict[str, Any]:
-        full = super().complete(config)
-        if full.get("problem_type") not in (None, "single_label_classification"):
-            raise UserError(
-                f"problem_type must be single_label_classification, got {full['problem_type']!r}"
-            )
-        return full
 
     def read(self, config: Config) -> dict[str, Any]:
         settings = super().read(config)
@@ -109,9 +93,6 @@ class Bert(Family):
     def run_settings(self, config: Config) -> dict[str, Any]:
         return {"data": {"max_length": config[self.positions_field] - self.offset}}
 
-    def artifacts(self, config: Config) -> dict[str, Any]:
-        return label_artifacts(config)
-
     def fold(self, theirs: dict[str, Tensor], config: Config) -> None:
         for name in [name for name in theirs if name.endswith(".token_type_embeddings.weight")]:
             positions = name.replace("token_type", "position")
@@ -119,23 +100,17 @@ class Bert(Family):
 
     def unfold(self, theirs: dict[str, Tensor], config: Config) -> None:
         for name in [name for name in theirs if name.endswith(".position_embeddings.weight")]:
-            positions, width = theirs[name], config["hidden_size"]
+            positions, width = theirs[name], theirs[name].shape[1]
             theirs[name] = torch.cat((positions.new_zeros(self.offset, width), positions))
-            segments = positions.new_zeros(config["type_vocab_size"], width)
-            theirs[name.replace("position", "token_type")] = segments
+            if "type_vocab_size" in config:
+                segments = positions.new_zeros(config["type_vocab_size"], width)
+                theirs[name.replace("position", "token_type")] = segments
 
 
 class Roberta(Bert):
     """As BERT, with a head of its own and other positions."""
 
-    model_type = "roberta"
-    recipes: ClassVar[dict[str, str]] = {
-        "RobertaForSequenceClassification": "reviews",
-        "RobertaForTokenClassification": "tags",
-    }
-    bases = ("RobertaModel", "RobertaForMaskedLM")
     offset = 2
-    prefix = "roberta."
     inner: ClassVar[dict[str, str]] = _ENCODER
     fixed: ClassVar[dict[str, Any]] = Bert.fixed | {"pad_token_id": 1}
 
@@ -150,12 +125,6 @@ class Roberta(Bert):
 class DistilBert(Bert):
     """As BERT, without segments, with relu in the head."""
 
-    model_type = "distilbert"
-    recipes: ClassVar[dict[str, str]] = {
-        "DistilBertForSequenceClassification": "reviews",
-        "DistilBertForTokenClassification": "tags",
-    }
-    bases = ("DistilBertModel", "DistilBertForMaskedLM")
     fields: ClassVar[tuple[Field, ...]] = (
         Field("vocab_size", None, 30522),
         Field("dim", "core.width", 768),
@@ -169,10 +138,5 @@ class DistilBert(Bert):
     implied: ClassVar[dict[str, Any]] = Bert.implied | {"core.norm_eps": 1e-12}
     head = "relu"
     fixed: ClassVar[dict[str, Any]] = {"sinusoidal_pos_embds": False}
-    prefix = "distilbert."
     inner = _EMBEDDINGS | within("transformer.layer.*", _OURS, _DISTIL_BLOCK)
     tensors: ClassVar[dict[str, str]] = {"{pre_classifier,classifier}": "writer.{dense,output}"}
-    folded = r"$^"
-
-    def unfold(self, theirs: dict[str, Tensor], config: Config) -> None:
-        pass

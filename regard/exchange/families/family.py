@@ -39,24 +39,18 @@ ACTIVATIONS = {
     "swish": "silu",
 }
 """Our names of their activations."""
-_HERE = "regard.exchange.families"
-_MODULES = {
-    "gpt2": f"{_HERE}.gpt2:GPT2",
-    "llama": f"{_HERE}.llama:Llama",
-    "qwen2": f"{_HERE}.llama:Qwen2",
-    "qwen3": f"{_HERE}.llama:Qwen3",
-    "bert": f"{_HERE}.bert:Bert",
-    "roberta": f"{_HERE}.bert:Roberta",
-    "distilbert": f"{_HERE}.bert:DistilBert",
-    "vit": f"{_HERE}.vit:ViT",
-    "deit": f"{_HERE}.vit:DeiT",
-    "dinov2": f"{_HERE}.vit:Dinov2",
-    "timm": f"{_HERE}.timm:Timm",
-    "t5": f"{_HERE}.t5:T5",
-    "marian": f"{_HERE}.marian:Marian",
-    "pegasus": f"{_HERE}.marian:Pegasus",
+_CLASSES = {
+    "gpt2": ("GPT2",),
+    "llama": ("Llama", "Qwen2", "Qwen3"),
+    "bert": ("Bert", "Roberta", "DistilBert"),
+    "vit": ("ViT", "DeiT", "Dinov2"),
+    "t5": ("T5",),
+    "marian": ("Marian", "Pegasus"),
+    "timm": ("Timm",),
 }
-"""Class of each family by model_type. Exports choose the first that can express the model."""
+"""Families by module. Exports choose the first that can express the model."""
+_MODULES = {name.lower(): module for module, names in _CLASSES.items() for name in names}
+"""Module of each model_type."""
 
 
 class Field(NamedTuple):
@@ -83,14 +77,23 @@ class Field(NamedTuple):
         return theirs.get(value, self.default) if self.values else value
 
 
-class Family:
-    """Family of models of Transformers."""
+ENCODER_FIELDS = (
+    Field("hidden_size", "core.width", 768),
+    Field("num_hidden_layers", "core.layers", 12),
+    Field("num_attention_heads", "core.heads", 12),
+    Field("intermediate_size", "core.feedforward", 3072),
+    Field("hidden_act", "core.activation", "gelu", ACTIVATIONS),
+    Field("layer_norm_eps", "core.norm_eps", 1e-12),
+)
 
-    model_type: ClassVar[str]
-    recipes: ClassVar[dict[str, str]]
-    """Recipe of an imported model, by its architecture."""
+
+class Family:
+    """Family of models of Transformers, whose architectures are `name` and a task."""
+
+    tasks: ClassVar[dict[str, str]]
+    """Recipe of an imported model by its task."""
     bases: ClassVar[tuple[str, ...]] = ()
-    """Architectures without a classifier: a run gets a new one."""
+    """Tasks of models without a classifier: a run gets a new one."""
     fields: ClassVar[tuple[Field, ...]]
     positions_field: ClassVar[str]
     """Field of the maximum number of positions."""
@@ -100,9 +103,8 @@ class Family:
     """Fields of which only one value has a place here."""
     tensors: ClassVar[dict[str, str]]
     """Rules of the tensors (regard.exchange.rules)."""
-    prefix: ClassVar[str] = ""
     inner: ClassVar[dict[str, str]] = {}
-    """Rules of the tensors whose names begin with `prefix`, except for those of a base model."""
+    """Rules of the tensors whose names begin with `prefix`."""
     folded: ClassVar[str] = r"$^"
     """Pattern of the tensors that `fold` takes."""
     copies: ClassVar[dict[str, str]] = {}
@@ -131,18 +133,31 @@ class Family:
         for name, expected in self.fixed.items():
             if full[name] != expected:
                 raise UserError(f"{name} must be {expected!r}, got {full[name]!r}")
+        kind = full.get("problem_type")
+        if kind not in (None, "single_label_classification"):
+            raise UserError(f"problem_type must be single_label_classification, got {kind!r}")
         return full
 
-    def architecture(self, config: Config) -> str:
-        """Return the architecture of a config. Raises: UserError for one that is not known."""
-        name, known = (config.get("architectures") or ["none"])[0], (*self.recipes, *self.bases)
-        if name not in known:
-            raise UserError(f"architectures must be one of {', '.join(known)}, got {name}")
-        return name
+    @property
+    def name(self) -> str:
+        return type(self).__name__
 
-    def is_base(self, config: Config) -> bool:
-        """Return True for a model without a classifier."""
-        return config["architectures"][0] in self.bases
+    def task(self, config: Config) -> str:
+        return config["architectures"][0].removeprefix(self.name)
+
+    def prefix(self, config: Config) -> str:
+        """Return the module of the encoder, which has no name in files of it alone."""
+        return "" if self.task(config) == "Model" else f"{self.name.lower()}."
+
+    def recipes(self, config: Config) -> list[str]:
+        """Return the recipes of an architecture. Raises: UserError for one that is not known."""
+        own = {self.name + task: [recipe] for task, recipe in self.tasks.items()}
+        every = [*dict.fromkeys(self.tasks.values())]
+        own |= {self.name + task: every for task in self.bases}
+        architecture = (config.get("architectures") or ["none"])[0]
+        if architecture not in own:
+            raise UserError(f"architectures must be one of {', '.join(own)}, got {architecture}")
+        return own[architecture]
 
     def read(self, config: Config) -> dict[str, Any]:
         """Return the settings of a model by path."""
@@ -156,7 +171,8 @@ class Family:
                 other = sources[field.setting]
                 raise UserError(f"{field.name} must equal {other}={config[other]}, got {value!r}")
             settings[field.setting], sources[field.setting] = value, field.name
-        settings.setdefault("core.head_dim", settings["core.width"] // settings["core.heads"])
+        size = settings["core.width"] // max(1, settings["core.heads"])
+        settings.setdefault("core.head_dim", size)
         return settings
 
     def write(self, settings: Mapping[str, Any], num_positions: int, run: Any) -> dict[str, Any]:
@@ -173,8 +189,11 @@ class Family:
         return {"context": config[self.positions_field]}
 
     def artifacts(self, config: Config) -> dict[str, Any]:
-        """Return the artifacts of an imported run besides its tokenizers."""
-        return {}
+        """Return the artifacts of an imported run besides its tokenizers: labels."""
+        if not self.inner:
+            return {}
+        given = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
+        return {"labels.json": Labels(tuple(given[name] for name in sorted(given, key=int)))}
 
     def files(self, config: Config, settings: Any) -> dict[str, Any]:
         """Return further JSON files of an export by name; settings: of the run."""
@@ -182,22 +201,15 @@ class Family:
 
     def table(self, config: Config) -> Mapping[str, str]:
         """Return the rules of the tensors of a config."""
-        prefix = "" if config["architectures"][0].endswith("Model") else self.prefix
+        prefix = self.prefix(config)
         return self.tensors | {prefix + name: own for name, own in self.inner.items()}
 
     def computed(self, config: Config) -> Tensors:
         """Return the tensors that files leave out, as they are computed."""
         return {}
 
-    def is_folded(self, name: str) -> bool:
-        """Return True for a tensor that `fold` takes."""
-        return re.fullmatch(self.folded, name) is not None
-
     def fold(self, theirs: dict[str, Tensor], config: Config) -> None:
-        """Replace tensors that have no place here by others, with which a model computes the same.
-
-        theirs: the tensors for which `is_folded` is True, by name.
-        """
+        """Replace tensors of `folded` by others, with which a model computes the same."""
 
     def unfold(self, theirs: dict[str, Tensor], config: Config) -> None:
         """Add to exported tensors those that `fold` removed, without effect."""
@@ -219,36 +231,14 @@ class Family:
 
     def rename(self, names: Any, config: Config) -> dict[str, str]:
         """Return the names of this family of the tensors of a file, {theirs: in the file}."""
-        found = {}
-        is_inner = config["architectures"][0].endswith("Model")
+        found, inner = {}, "" if self.prefix(config) else f"{self.name.lower()}."
         for name in names:
-            known = name.removeprefix(self.prefix) if is_inner else name
+            known = name.removeprefix(inner)
             for pattern, replacement in self.renamed.items():
                 known = re.sub(pattern, replacement, known)
             if not re.fullmatch(self.ignored, known):
                 found[known] = name
         return found
-
-    def express(
-        self, model: Any, num_positions: int, run: Any, named: Config
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the config of the settings of a model, and those that it cannot express.
-
-        named: fields of the config that name the model.
-        """
-        written = self.write(flatten(resolve(model)), num_positions, run)
-        config = self.complete({**written, "model_type": self.model_type, **named})
-        back = apply_changes(type(model)(), nest(self.read(config)), called=str)
-        different = find_differences(resolve(model), resolve(back))
-        return config, {name: ours for name, (ours, _) in different.items() if name != "dropout"}
-
-
-class Expressed(NamedTuple):
-    """Family of an exported model, its config, and the tensors that its rules export."""
-
-    family: Family
-    config: dict[str, Any]
-    tensors: Tensors
 
 
 def family_of(model_type: Any) -> Family:
@@ -258,38 +248,51 @@ def family_of(model_type: Any) -> Family:
         hint = f"; the nearest is {near[0]}" if near else ""
         known = ", ".join(_MODULES)
         raise UserError(f"model_type must be one of {known}, got {model_type!r}{hint}")
-    module, _, name = _MODULES[model_type].partition(":")
-    return getattr(importlib.import_module(module), name)()
+    module = importlib.import_module(f"regard.exchange.families.{_MODULES[model_type]}")
+    return {name.lower(): vars(module)[name] for name in _CLASSES[_MODULES[model_type]]}[
+        model_type
+    ]()
 
 
-def find_family(run: Any, tensors: Tensors, num_positions: int) -> Expressed:
+def find_family(
+    run: Any, tensors: Tensors, num_positions: int
+) -> tuple[Family, dict[str, Any], Tensors]:
     """Return the first family that can express the model of a run, or the one that it is imported
-    from.
+    from, with its config, and the tensors that its rules export.
 
     Raises: UserError with the settings that have no place in the nearest one.
     """
     refusals, model = list[tuple[int, str]](), getattr(run.config, "model", None)
     origin = run.origin
     for family in map(family_of, _MODULES if origin is None else [origin.model_type]):
-        is_base = origin is not None and origin.base
-        recipes = {origin.base: run.recipe} if is_base else family.recipes
-        for architecture, recipe in recipes.items():
+        tasks = {family.name + task: recipe for task, recipe in family.tasks.items()}
+        if origin is not None and origin.base is not None:
+            tasks = {origin.base: run.recipe}
+        for architecture, recipe in tasks.items():
             is_kind = type(model) is type(get_entry(recipe).config().model)
             if model is None or not is_kind or not isinstance(model.core, TransformerConfig):
                 continue
             adapted, own = family.adapt(model, tensors, num_positions)
-            named = {"architectures": [architecture], "recipe": recipe}
-            config, different = family.express(adapted, num_positions, run.config, named)
+            settings = resolve(adapted)
+            config = family.complete(
+                family.write(settings, num_positions, run.config)
+                | {"model_type": family.name.lower()}
+                | {"architectures": [architecture], "recipe": recipe}
+            )
+            back = apply_changes(type(model)(), nest(family.read(config)), called=str)
+            different = find_differences(settings | {"dropout": 0}, resolve(back) | {"dropout": 0})
             if not different:
-                return Expressed(family, config, own)
-            shown = ", ".join(f"model.{name}={value}" for name, value in [*different.items()][:3])
-            refusals.append((len(different), f"{shown} has no place in {architecture}"))
+                return family, config, own
+            values = [f"model.{name}={value}" for name, (value, _) in different.items()]
+            shown = f"{', '.join(values[:3])} has no place in {architecture}"
+            refusals.append((len(different), shown))
     reason = min(refusals)[1] if refusals else "it has no model of this kind"
     raise UserError(f"Transformers cannot express this run: {reason}; choose another --to")
 
 
 def resolve(model: Any) -> dict[str, Any]:
-    """Return settings with what the model uses in place of None, without those of computation."""
+    """Return settings by path, with what the model uses in place of None, without those of
+    computation."""
     plain, core = to_plain(model), model.core
     own, size = plain["core"], core.query_size
     used = {
@@ -315,7 +318,7 @@ def resolve(model: Any) -> dict[str, Any]:
         scale = "one" if isinstance(model, LanguageModelConfig) else "root"
         plain["embedding_dim"] = model.embedding_dim or core.width
         plain["embedding_scale"] = model.embedding_scale or scale
-    return plain
+    return flatten(plain)
 
 
 def new_head(rules: Iterable[Rule], parameters: Tensors) -> dict[str, Tensor]:
@@ -328,12 +331,6 @@ def new_head(rules: Iterable[Rule], parameters: Tensors) -> dict[str, Tensor]:
             is_map = rule.ours[0] == "writer.dense.weight"
             head[rule.theirs] = torch.eye(*shape) if is_map else torch.zeros(shape)
     return head
-
-
-def label_artifacts(config: Config) -> dict[str, Any]:
-    """Return the labels of a classifier."""
-    given = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
-    return {"labels.json": Labels(tuple(given[name] for name in sorted(given, key=int)))}
 
 
 def nest(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,8 +21,7 @@ _BLOCK = {
 class GPT2(Family):
     """GPT2LMHeadModel."""
 
-    model_type = "gpt2"
-    recipes: ClassVar[dict[str, str]] = {"GPT2LMHeadModel": "language"}
+    tasks: ClassVar[dict[str, str]] = {"LMHeadModel": "language"}
     fields = (
         Field("vocab_size", None, 50257),
         Field("n_positions", "core.positions.max_length", 1024),

@@ -25,25 +25,22 @@ _BLOCK = {
     "self_attn.{q,k,v,o}_proj": "attention.{query,key,value,output}",
     "mlp.{gate,up,down}_proj": "feedforward.{gate,expand,contract}",
 }
-_ANGLES = "core.positions."
-_SCALED: dict[str, dict[str, str]] = {
-    "none": {},
-    "linear": {"factor": "factor"},
-    "llama3": {
-        "factor": "factor",
-        "low_freq_factor": "low_freq_factor",
-        "high_freq_factor": "high_freq_factor",
-        "original_max_length": "original_max_position_embeddings",
-    },
+_SCALED = {
+    "none": (),
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
 }
-"""Their names of our settings of each scaling of the angles."""
+"""Fields of each scaling of the angles."""
+
+
+def _setting(field: str) -> str:
+    return f"core.positions.{field.replace('max_position_embeddings', 'max_length')}"
 
 
 class Llama(Family):
     """LlamaForCausalLM."""
 
-    model_type = "llama"
-    recipes: ClassVar[dict[str, str]] = {"LlamaForCausalLM": "language"}
+    tasks: ClassVar[dict[str, str]] = {"ForCausalLM": "language"}
     fields: ClassVar[tuple[Field, ...]] = (
         Field("vocab_size", None, 32000),
         Field("hidden_size", "core.width", 4096),
@@ -77,9 +74,6 @@ class Llama(Family):
 
     def complete(self, config: Config) -> dict[str, Any]:
         full = super().complete(config)
-        width, heads = full["hidden_size"], full["num_attention_heads"]
-        if heads < 1 or width % heads:
-            raise UserError(f"num_attention_heads must divide hidden_size={width}, got {heads}")
         kinds = set(full.get("layer_types") or ()) - {"full_attention"}
         if kinds:
             raise UserError(f"layer_types must be full_attention, got {', '.join(sorted(kinds))}")
@@ -93,19 +87,19 @@ class Llama(Family):
             raise UserError(f"rope_type must be default, linear or llama3, got {kind!r}")
         if given.get("partial_rotary_factor", 1.0) != 1.0:
             raise UserError(f"partial_rotary_factor must be 1, got {given}")
-        missing = [name for name in _SCALED[scaling].values() if name not in given]
+        missing = [name for name in _SCALED[scaling] if name not in given]
         if missing:
             raise UserError(f"rope_parameters: {missing[0]} is missing, which {kind} needs")
         base = given.get("rope_theta", config.get("rope_theta", 10000.0))
-        angles = {_ANGLES + ours: given[theirs] for ours, theirs in _SCALED[scaling].items()}
-        angles |= {f"{_ANGLES}base": base, f"{_ANGLES}scaling": scaling}
-        return super().read(config) | angles
+        angles = {_setting(field): given[field] for field in _SCALED[scaling]}
+        own = {_setting("base"): base, _setting("scaling"): scaling}
+        return super().read(config) | angles | own
 
     def write(self, settings: Mapping[str, Any], num_positions: int, run: Any) -> dict[str, Any]:
-        scaling = settings.get(f"{_ANGLES}scaling", "none")
+        scaling, base = settings.get(_setting("scaling"), "none"), _setting("base")
         kind = "default" if scaling == "none" else scaling
-        angles = {"rope_type": kind, "rope_theta": settings.get(f"{_ANGLES}base", 10000.0)}
-        angles |= {theirs: settings[_ANGLES + ours] for ours, theirs in _SCALED[scaling].items()}
+        angles = {"rope_type": kind, "rope_theta": settings.get(base, 10000.0)}
+        angles |= {field: settings[_setting(field)] for field in _SCALED[scaling]}
         return super().write(settings, num_positions, run) | {"rope_parameters": angles}
 
     def adapt(self, model: Any, tensors: Tensors, num_positions: int) -> tuple[Any, Tensors]:
@@ -122,8 +116,6 @@ class Llama(Family):
 class Qwen2(Llama):
     """Qwen2ForCausalLM."""
 
-    model_type = "qwen2"
-    recipes: ClassVar[dict[str, str]] = {"Qwen2ForCausalLM": "language"}
     fields: ClassVar[tuple[Field, ...]] = tuple(
         field for field in Llama.fields if not field.name.endswith("_bias")
     )
@@ -140,8 +132,6 @@ class Qwen2(Llama):
 class Qwen3(Llama):
     """Qwen3ForCausalLM."""
 
-    model_type = "qwen3"
-    recipes: ClassVar[dict[str, str]] = {"Qwen3ForCausalLM": "language"}
     fields: ClassVar[tuple[Field, ...]] = tuple(
         field._replace(default=128) if field.name == "head_dim" else field
         for field in Llama.fields

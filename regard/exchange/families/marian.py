@@ -45,8 +45,7 @@ def sines(length: int, dim: int) -> Tensor:
 class Marian(Family):
     """MarianMTModel."""
 
-    model_type = "marian"
-    recipes: ClassVar[dict[str, str]] = {"MarianMTModel": "translate"}
+    tasks: ClassVar[dict[str, str]] = {"MTModel": "translate"}
     fields = (
         Field("vocab_size", None, 58101),
         Field("max_position_embeddings", "core.positions.max_length", 1024),
@@ -110,8 +109,7 @@ class Marian(Family):
 class Pegasus(Marian):
     """PegasusForConditionalGeneration."""
 
-    model_type = "pegasus"
-    recipes: ClassVar[dict[str, str]] = {"PegasusForConditionalGeneration": "translate"}
+    tasks: ClassVar[dict[str, str]] = {"ForConditionalGeneration": "translate"}
     implied: ClassVar[dict[str, Any]] = Marian.implied | {"core.norm_order": "pre"}
     fixed: ClassVar[dict[str, Any]] = {"tie_word_embeddings": True}
 

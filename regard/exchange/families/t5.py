@@ -42,8 +42,7 @@ _BIAS = "block.0.layer.0.SelfAttention.relative_attention_bias.weight^T"
 class T5(Family):
     """T5ForConditionalGeneration."""
 
-    model_type = "t5"
-    recipes: ClassVar[dict[str, str]] = {"T5ForConditionalGeneration": "translate"}
+    tasks: ClassVar[dict[str, str]] = {"ForConditionalGeneration": "translate"}
     fields = (
         Field("vocab_size", None, 32128),
         Field("d_model", "core.width", 512),

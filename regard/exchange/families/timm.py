@@ -14,20 +14,9 @@ from regard.exchange.families.family import Config
 from regard.exchange.families.vit import ViT
 from regard.exchange.rules import within
 
-_SIZES = {
-    "tiny": (192, 3),
-    "small": (384, 6),
-    "base": (768, 12),
-    "large": (1024, 16),
-    "huge": (1280, 16),
-    "giant": (1408, 16),
-    "gigantic": (1664, 16),
-    "b": (768, 12),
-    "l": (1024, 16),
-    "h": (1280, 16),
-}
-"""Width and number of heads by the name of a size, in timm and torchvision."""
-_NAMES = rf"(?:vit|deit)_({'|'.join(_SIZES)})_(?:patch)?\d+(?:_\d+)?"
+_SIZES = {"t": (192, 3), "s": (384, 6), "b": (768, 12), "l": (1024, 16), "h": (1280, 16)}
+"""Width and number of heads by the first letter of a size: tiny, small, base, large, huge."""
+_NAMES = r"(vit|deit)_(tiny|small|base|large|huge)_patch\d+(_\d+)?|vit_[blh]_\d+"
 _ARGUMENTS = ("embed_dim", "depth", "num_heads", "mlp_ratio", "img_size", "patch_size", "in_chans")
 _BLOCK = {
     "{norm1,norm2}": "{add_attention,add_feedforward}.norm",
@@ -39,7 +28,6 @@ _BLOCK = {
 class Timm(ViT):
     """ViT of timm, and those of torchvision by the same names."""
 
-    prefix = ""
     inner: ClassVar[dict[str, str]] = {
         "cls_token^2": "writer.pool.token",
         "pos_embed^1": "core.positions.weight",
@@ -62,7 +50,14 @@ class Timm(ViT):
         r"^heads\.head\.": "head.",
     }
 
-    def architecture(self, config: Config) -> str:
+    @property
+    def name(self) -> str:
+        return "ViT"
+
+    def prefix(self, config: Config) -> str:
+        return ""
+
+    def recipes(self, config: Config) -> list[str]:
         name = str(config.get("architecture"))
         if not re.fullmatch(_NAMES, name):
             example = "such as vit_base_patch16_224 of timm or vit_b_16 of torchvision"
@@ -73,17 +68,18 @@ class Timm(ViT):
                 raise UserError(f"model_args.{key}={value!r} has no place here")
         if config.get("global_pool", "token") != "token":
             raise UserError(f"global_pool must be 'token', got {config['global_pool']!r}")
-        return "ViTModel" if config.get("num_classes") == 0 else "ViTForImageClassification"
+        return ["images"]
 
     def translate(self, config: Config, shapes: Mapping[str, Any]) -> Config:
-        named = {"architectures": [self.architecture(config)], "recipe": config["recipe"]}
+        task = "Model" if config.get("num_classes") == 0 else "ForImageClassification"
+        named = {"architectures": [f"ViT{task}"], "recipe": config["recipe"]}
         sizes = {name: shapes[key] for name, key in self.rename(shapes, named).items()}
         for name in ("pos_embed", "patch_embed.proj.weight", "blocks.0.mlp.fc1.weight"):
             if name not in sizes:
                 raise UserError(f"{name} is missing in the tensors")
         width, channels, patch, _ = sizes["patch_embed.proj.weight"]
         arguments, given = config.get("model_args", {}), config.get("pretrained_cfg", {})
-        usual, heads = _SIZES[re.fullmatch(_NAMES, config["architecture"])[1]]
+        usual, heads = _SIZES[config["architecture"].split("_")[1][0]]
         if width != usual and "num_heads" not in arguments:
             raise UserError(f"model_args must have num_heads for vectors of size {width}")
         labels = config.get("label_names")

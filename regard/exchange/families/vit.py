@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from regard.exchange.families.family import ACTIVATIONS, Config, Family, Field, label_artifacts
+from regard.exchange.families.family import ENCODER_FIELDS, Config, Family, Field
 from regard.exchange.rules import within
 from regard.recipes.base.pictures import InputShape
 
@@ -52,17 +52,11 @@ _THEIRS, _OURS = "encoder.layer.*", "core.encoder.*"
 class ViT(Family):
     """ViTForImageClassification."""
 
-    model_type = "vit"
-    recipes: ClassVar[dict[str, str]] = {"ViTForImageClassification": "images"}
-    bases: ClassVar[tuple[str, ...]] = ("ViTModel",)
+    tasks: ClassVar[dict[str, str]] = {"ForImageClassification": "images"}
+    bases = ("Model",)
     fields: ClassVar[tuple[Field, ...]] = (
-        Field("hidden_size", "core.width", 768),
-        Field("num_hidden_layers", "core.layers", 12),
-        Field("num_attention_heads", "core.heads", 12),
-        Field("intermediate_size", "core.feedforward", 3072),
-        Field("hidden_act", "core.activation", "gelu", ACTIVATIONS),
+        *ENCODER_FIELDS,
         Field("hidden_dropout_prob", "dropout", 0.0),
-        Field("layer_norm_eps", "core.norm_eps", 1e-12),
         Field("image_size", None, 224),
         Field("patch_size", None, 16),
         Field("num_channels", None, 3),
@@ -74,7 +68,6 @@ class ViT(Family):
         "head_norm": False,
     }
     fixed: ClassVar[dict[str, Any]] = {"qkv_bias": True}
-    prefix = "vit."
     inner: ClassVar[dict[str, str]] = _EMBEDDINGS | within(_THEIRS, _OURS, _BLOCK)
     tensors: ClassVar[dict[str, str]] = {"classifier": "writer.output"}
     renamed: ClassVar[dict[str, str]] = _PROJECTIONS | {
@@ -106,17 +99,12 @@ class ViT(Family):
 
     def artifacts(self, config: Config) -> dict[str, Any]:
         size, channels = config["image_size"], config["num_channels"]
-        return label_artifacts(config) | {InputShape.file: InputShape((channels, size, size))}
+        return super().artifacts(config) | {InputShape.file: InputShape((channels, size, size))}
 
     def files(self, config: Config, settings: Any) -> dict[str, Any]:
-        size = settings.data.size
         content = {
             "image_processor_type": "ViTImageProcessor",
-            "do_resize": True,
-            "size": {"height": size, "width": size},
-            "do_rescale": True,
-            "rescale_factor": 1 / 255,
-            "do_normalize": True,
+            "size": {"height": settings.data.size, "width": settings.data.size},
             "image_mean": list(settings.image_mean),
             "image_std": list(settings.image_std),
         }
@@ -126,14 +114,8 @@ class ViT(Family):
 class DeiT(ViT):
     """As ViT, with a distillation token; its classifier is averaged, or not read."""
 
-    model_type = "deit"
-    recipes: ClassVar[dict[str, str]] = {
-        "DeiTForImageClassification": "images",
-        "DeiTForImageClassificationWithTeacher": "images",
-    }
-    bases = ("DeiTModel",)
+    tasks: ClassVar[dict[str, str]] = ViT.tasks | {"ForImageClassificationWithTeacher": "images"}
     implied: ClassVar[dict[str, Any]] = ViT.implied | {"distillation_token": True}
-    prefix = "deit."
     inner = ViT.inner | {"embeddings.distillation_token^2": "writer.pool.distillation"}
     folded = r"(cls|distillation)_classifier\..*"
     tokens = 2
@@ -165,9 +147,6 @@ _OTHERS = ("intermediate_size", "layer_norm_eps", "patch_size")
 class Dinov2(ViT):
     """As ViT, with layer scale; its classifier reads the class token and the mean of the others."""
 
-    model_type = "dinov2"
-    recipes: ClassVar[dict[str, str]] = {"Dinov2ForImageClassification": "images"}
-    bases = ("Dinov2Model",)
     fields: ClassVar[tuple[Field, ...]] = (
         *(field for field in ViT.fields if field.name not in _OTHERS),
         Field("layer_norm_eps", "core.norm_eps", 1e-6),
@@ -177,7 +156,6 @@ class Dinov2(ViT):
     )
     implied: ClassVar[dict[str, Any]] = ViT.implied | {"pool": "first-mean"}
     fixed: ClassVar[dict[str, Any]] = ViT.fixed | {"use_swiglu_ffn": False}
-    prefix = "dinov2."
     inner: ClassVar[dict[str, str]] = _EMBEDDINGS | within(_THEIRS, _OURS, _SCALED_BLOCK)
     renamed = _PROJECTIONS
 

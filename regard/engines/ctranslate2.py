@@ -164,8 +164,10 @@ def _unsupported_features(form: forms.TextForm) -> Iterator[str]:
             yield "it shares keys between heads, which CTranslate2 does in language models only"
     if len({norm.eps for norm in parts_of(form, forms.NormForm)}) > 1:
         yield "its norms have different eps, and CTranslate2 supports one eps only"
-    if form.core.decoder[0].window is not None:
-        yield f"its decoder attends to a window of {form.core.decoder[0].window} targets"
+    for window in {block.window for block in parts_of(form, forms.BlockForm)} - {None}:
+        yield f"its self-attention has a window of {window} items"
+    if len({tuple(own.rates.tolist()) for own in parts_of(form, forms.RotaryForm)}) > 1:
+        yield "its blocks have different rotary positions"
     if rotary is not None and form.source is not None:
         yield "its positions are rotary, which CTranslate2 supports for language models only"
     if rotary is not None and _base_of(rotary) is None:

@@ -176,11 +176,10 @@ def _differences(form: forms.TextForm) -> Iterator[str]:
         "kinds of feed-forward networks": [block.feedforward.gate is None for block in blocks],
         "kinds of norms": [norm.is_rms for norm in _norms_of_items(form)],
         "norms of queries and keys": [len(head_norms(block.attention)) for block in blocks],
-        "rotary positions": [r and (r.interleaved, *r.rates.tolist()) for r in rotary],
+        "kinds of rotary positions": [r and (r.interleaved, len(r.rates)) for r in rotary],
         "numbers of heads": [attention.num_heads for attention in attentions],
         "numbers of heads of keys": [attention.key_heads for attention in attentions],
         "sizes of heads": [head_sizes(attention) for attention in attentions],
-        "windows": [block.window for block in core.decoder],
         "positions in the encoder": [id(block.attention.read.bias) for block in core.encoder],
         "positions in the decoder": [id(block.attention.read.bias) for block in core.decoder],
     }

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.masks import Mask, causal, window
+from regard.attention.masks import Mask, causal, intersect, window
 from regard.attention.memory import KeyValueCache, Memory, SlidingMemory
 from regard.layers.forms import (
     AddNormForm,
@@ -38,21 +38,39 @@ Items = Float[Tensor, "batch time model"]
 
 
 class EncoderBlock(nn.Module):
-    """Encoder block: self-attention, then feed-forward; input and output (batch, source, model)."""
+    """Encoder block: self-attention, then feed-forward; input and output (batch, source, model).
+
+    window: item i reads items |i - j| <= window // 2; None: all.
+    """
 
     def __init__(
-        self, attention: MultiHead, feedforward: nn.Module, residuals: tuple[Residual, Residual]
+        self,
+        attention: MultiHead,
+        feedforward: nn.Module,
+        residuals: tuple[Residual, Residual],
+        *,
+        window: int | None = None,
     ):
         super().__init__()
         self.attention, self.feedforward = attention, feedforward
         self.add_attention, self.add_feedforward = residuals
+        self.window = window
+
+    def mask(self, padding: Mask | None = None) -> Mask | None:
+        """Return the mask of padding and window, which blocks of one window can share."""
+        if self.window is None:
+            return padding
+        ahead = self.window // 2
+        return intersect(padding, window(2 * ahead + 1, ahead))
 
     def forward(self, items: Items, mask: Mask | None) -> Items:
+        """Return the block's output; mask: `mask(padding)`, None without padding."""
+        mask = self.mask() if mask is None else mask
         items = self.add_attention(items, partial(self.attention, memory_mask=mask))
         return self.add_feedforward(items, self.feedforward)
 
     def form(self) -> BlockForm:
-        return _form(self)
+        return _form(self, window=self.window)
 
 
 class InducedBlock(nn.Module):

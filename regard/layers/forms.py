@@ -137,7 +137,7 @@ class BlockForm:
     feedforward: FeedForwardForm
     add_feedforward: AddNormForm
     window: int | None
-    """Number of last items that each item attends to, itself included; None: all."""
+    """N: item i attends to items i - N < j <= i (decoder), |i - j| <= N // 2; None: no window."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from regard.models.cores.config import (
     ChoiceConfig,
     CoreConfig,
     TransformerConfig,
-    check_reads,
+    check_core,
     directions_of,
 )
 from regard.settings.declare import settings
@@ -46,6 +46,9 @@ class ModelConfig(DecoderConfig):
     dropout: FractionBelowOne = 0.1
     """Dropout probability in training: embeddings, and inside the core."""
 
+    def __post_init__(self) -> None:
+        check_core(self.core, encodes=True, decodes=True)
+
 
 @settings
 class ClassifierConfig:
@@ -80,7 +83,7 @@ class ClassifierConfig:
     """Loss of numbers: squared errors, or absolute errors, which are more robust to outliers."""
 
     def __post_init__(self) -> None:
-        check_reads(self.core, encodes=True, decodes=False)
+        check_core(self.core, encodes=True, decodes=False)
         self.pool_query.check_kernel(self.core.kernel)
         changed = self.pool_query.describe_choice()
         if self.pool != "attention" and changed:
@@ -124,7 +127,7 @@ class LanguageModelConfig(DecoderConfig):
     """Dropout probability in training: embeddings, and inside the core."""
 
     def __post_init__(self) -> None:
-        check_reads(self.core, encodes=False, decodes=True)
+        check_core(self.core, encodes=False, decodes=True)
 
 
 @settings
@@ -137,7 +140,7 @@ class EncoderConfig:
     """Dropout probability in training: inside the core, before the output."""
 
     def __post_init__(self) -> None:
-        check_reads(self.core, encodes=True, decodes=False)
+        check_core(self.core, encodes=True, decodes=False)
 
 
 @settings

@@ -116,7 +116,9 @@ def _block_parts(block: nn.Module, *, in_order: bool) -> tuple[Operation, ...]:
         )
         _add_sublayer(parts, block.add_attention, inner)
     elif isinstance(block, EncoderBlock):
-        _add_sublayer(parts, block.add_attention, (_attention("self-attention", block.attention),))
+        mask = "" if block.window is None else f"at most {block.window // 2:,} away"
+        part = _attention("self-attention", block.attention, mask)
+        _add_sublayer(parts, block.add_attention, (part,))
     elif isinstance(block, DecoderBlock):
         mask, name = "", "self-attention"
         if in_order:
@@ -138,7 +140,7 @@ def _add_sublayer(parts: list[Operation], residual: nn.Module, inner: Iterable[O
     """Append a function and its add & norm; points of `inner` count from the function's input."""
     start = len(parts)
     order = residual.order if isinstance(residual, Residual) else "none"
-    if order == "pre":
+    if order == "pre" and not isinstance(residual.norm, nn.Identity):
         parts.append(Operation(type(residual.norm).__name__, "", (start,)))
     base = len(parts)
     parts += (part._replace(inputs=tuple(base + i for i in part.inputs)) for part in inner)

@@ -93,6 +93,14 @@ FEATURES = {
     "topk": {"choice": "topk", "top_k": 2, "score": "additive", "window": 3},
     "window-2": {"window": 2},
     "window-3": {"window": 3, "positions": RelativeConfig(), "key_heads": 3},
+    "pattern": {
+        "window": 3,
+        "pattern": "S/LS",
+        "positions": RotaryConfig(window_base=20.0),
+        "head_dim": 6,
+        "embedding_norm": True,
+        "first_norm": False,
+    },
     "window-4": {"window": 4, "positions": AlibiConfig(), "score": "cosine", "norm_order": "post"},
 }
 CONFIGS = {

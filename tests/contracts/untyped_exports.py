@@ -32,7 +32,7 @@ _OTHER = {
     "--model.core.directions 1 --model.core.attention dot",
     "additive": f"{_DATES} {_TRANSFORMER} {_DECODER} --model.core.score additive",
     "relative": f"{_DATES} {_TRANSFORMER} {_DECODER} --model.core.positions relative "
-    "--model.core.window 3",
+    "--model.core.window 3 --model.core.pattern S",
     "grouped-top-k": f"{_DATES} {_TRANSFORMER} {_DECODER} --model.core.positions rotary "
     "--model.core.key-heads 1 --model.core.choice topk --model.core.top-k 2",
     "learned-queries": "boxes --data.width 32 --data.height 24 --model.queries learned "

@@ -110,7 +110,8 @@ def test_converted_language_model_continues_like_torch(
 @pytest.mark.parametrize(
     ("core", "reason"),
     [
-        (changed(window=4), "a window of 4 targets"),
+        (changed(window=4), "its self-attention has a window of 4 items"),
+        (changed(window=5, pattern="S/L"), "its self-attention has a window of 5 items"),
         (changed(score="cosine"), "core.encoder.0.attention.read.score is a Cosine"),
         (changed(key_heads=1), "shares keys between heads"),
         (changed(positions=AlibiConfig()), "supports for language models only"),

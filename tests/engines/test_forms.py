@@ -65,7 +65,7 @@ OTHERS = {
         "feedforward": 33,
     "head_key_dim": 5, "score_hidden": 3, "norm_eps": 1e-3, "kernel": "reference", "key_heads": 1,
         "soft_cap": 2.0,
-    "inducing_points": 2, "window": 2, "attention_bias": "qkv",
+    "inducing_points": 2, "window": 2, "pattern": "SL", "attention_bias": "qkv",
     "final_norm": False, "layer_scale": 0.1,
     "beta": 2.0, "hard": "gumbel", "top_k": 2, "alpha": 2.0,
 }  # fmt: skip
@@ -73,6 +73,7 @@ DENSE = "feedforward", "dense"
 NEEDS = {
     "head_key_dim": {"score": "general"}, "score_hidden": {"score": "additive"},
     "shared_positions": {"positions": LearnedConfig()},
+    "pattern": {"window": 2},
     "hard": {"choice": "hard"}, "top_k": {"choice": "topk"}, "alpha": {"choice": "sparse"},
 }  # fmt: skip
 """Settings without which others are refused."""
@@ -86,6 +87,7 @@ SUPPORTED = {
     *(("score", value) for value in ("scaled-dot", "dot")),
     ("choice", "soft"),
     ("qk_norm", "none"),
+    ("first_norm", True),
 }
 """Settings of an encoder-decoder that compiled code supports; changes must be intended."""
 
@@ -105,6 +107,8 @@ def test_each_value_of_each_setting_gives_the_outputs_of_torch_or_is_refused(
     if make is language_model and (field, value) == ("shared_positions", False):
         return
     reason = check(make(dataclasses.replace(SMALL, **NEEDS.get(field, {}) | {field: value})))
+    if field == "pattern":
+        assert reason is None
     if field == "layer_scale":
         assert "add_attention has a layer scale, which only torch runs" in str(reason)
     if (field, value) == DENSE:
@@ -260,6 +264,8 @@ EDITS: dict[str, tuple[Change, bool]] = {
     "another order in one place": (put("core.decoder.1.add_cross", "order", "post"), False),
     "an unknown order": (put("core.decoder.1.add_cross", "order", "sandwich"), False),
     "a window": (set_all(DecoderBlock, window=2), True),
+    "a window of one decoder block": (put("core.decoder.1", "window", 2), True),
+    "a window of one encoder block": (put("core.encoder.1", "window", 2), True),
     "an empty window": (set_all(DecoderBlock, window=0), False),
     "cross-attention without a residual connection": (put("core.decoder.1", "add_cross", None),
         False),

@@ -42,7 +42,9 @@ def dequantize(model: nn.Module) -> nn.Module:
 def make_models() -> dict[str, nn.Module]:
     """Return an encoder-decoder and two language models, whose weights are sines."""
     sizes: dict[str, Any] = {"layers": 2, "width": 8, "feedforward": 12, "heads": 2}
-    post = TransformerConfig(**sizes, norm_order="post", positions=LearnedConfig(max_length=16))
+    post = TransformerConfig(
+        **sizes, norm_order="post", positions=LearnedConfig(max_length=16), window=3, pattern="SL"
+    )
     llama = TransformerConfig(
         **(sizes | {"heads": 4}), key_heads=2, norm="rms", bias=False, gated=True,
         activation="silu", positions=RotaryConfig(), qk_norm="rms", window=3,

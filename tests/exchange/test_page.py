@@ -57,7 +57,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "relative": {"positions": RelativeConfig(buckets=8, max_distance=9), "score": "dot"},
     "none": {"positions": NoPositionsConfig(), "activation": "gelu-tanh", "final_norm": False},
     "heads": {"head_dim": 6, "head_value_dim": 10, "key_heads": 1, "attention_bias": "qkv"},
-    "window": {"window": 3, "beta": 0.5},
+    "window": {"window": 3, "beta": 0.5, "pattern": "S"},
     "norms": {"positions": RotaryConfig(), "qk_norm": "rms"},
 }
 CASES = [(kind, name) for name in VARIANTS for kind in ("dates", "language")]

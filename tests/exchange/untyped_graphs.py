@@ -120,7 +120,7 @@ def test_graphs_of_every_recipe_are_those_of_the_model(
         f"{CORE} --model.tie target --model.core.positions rotary --model.core.key-heads 1",
         pytest.param(
             f"{CORE} --model.tie target --model.core.positions learned --model.core.window 3 "
-            "--model.core.positions.max-length 70",
+            "--model.core.pattern S --model.core.positions.max-length 70",
             marks=pytest.mark.slow,
         ),
         pytest.param(
@@ -163,7 +163,8 @@ def test_fifty_steps_of_a_decoder_give_the_logits_of_the_model(tmp_path: Path, o
     "options",
     [
         pytest.param("--model.core.positions learned", marks=pytest.mark.slow),
-        "--model.core.positions rotary --model.core.window 4",
+        "--model.core.positions rotary --model.core.window 4 --model.core.pattern SL "
+        "--model.core.positions.window-base 50",
     ],
 )
 def test_language_model_reads_prompts_of_unequal_lengths(tmp_path: Path, options: str):

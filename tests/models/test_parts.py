@@ -106,6 +106,7 @@ def test_places_of_norms_positions_and_cross_attention():
         ("Rotary positions", {"positions": RotaryConfig(), "head_dim": 4}),
         ("bias Alibi", {"positions": AlibiConfig()}),
         ("causal, last 7", {"window": 7}),
+        ("causal, last 7", {"window": 7, "layers": 2, "pattern": "LS"}),
         ("1 of keys and values", {"key_heads": 1}),
         ("normalized queries and keys", {"qk_norm": "rms"}),
         ("no W_o", {"output_projection": False}),

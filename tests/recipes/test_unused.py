@@ -13,7 +13,7 @@ from regard.settings.tree import apply_changes
 CASES = [
     "images --train.batch-tokens 7",
     "images --model.core.decoder-layers 5",
-    "reviews --model.core transformer --model.core.window 3",
+    "reviews --model.core transformer --model.core.decoder-layers 3",
     "language --model.core recurrent --model.core.attention none",
     "language --model.core transformer --model.core.inducing-points 3",
     "reviews --model.regression-loss absolute",

@@ -29,7 +29,7 @@ from regard.layers.forms import TextForm
 from regard.native.decoder import search
 from regard.native.decoder.blocks import prefill
 from regard.native.decoder.generate import generate
-from regard.native.decoder.layout import DECODERS, HEADS, OVERFLOW, SIZE, VALUE_SIZE, WINDOW
+from regard.native.decoder.layout import BLOCKS, DECODERS, HEADS, OVERFLOW, SIZE, VALUE_SIZE
 from regard.native.decoder.packed_weights import KINDS
 from regard.native.decoder.search import FINISHED, IS_NAN, IS_NONE, IS_PAST
 from regard.native.processor import IS_SUPPORTED_CPU
@@ -220,7 +220,8 @@ class _Generation:
         self.context = workspace.context(rows=max(len(prompts), kept), positions=self.capacity)
         if slides:
             numbers = self.context.numbers.copy()
-            numbers[WINDOW] = min(numbers[WINDOW] or kept, kept)
+            windows = numbers[BLOCKS::2]
+            windows[:] = np.minimum(np.where(windows > 0, windows, kept), kept)
             self.context = self.context._replace(numbers=numbers)
         self.keys, self.values = workspace.memory(len(prompts) * kept)
         slots = np.arange(self.capacity, dtype=np.int32) % kept

@@ -48,7 +48,6 @@ class PackedTransformer:
     def __init__(self, form: forms.TextForm, compute_type: str):
         core, attention = form.core, form.core.decoder[0].attention
         self.positions = core.encoder_positions, core.decoder_positions
-        self._rotary = attention.rotary
         self.decoder_bias = attention.read.bias
         self.encoder_bias = core.encoder[0].attention.read.bias if core.encoder else None
         output = form.writer.output.matrix
@@ -71,6 +70,11 @@ class PackedTransformer:
         self.value_heads = Heads(attention.key_heads, value_size)
         self._norms(core.encoder_embedding_norm, core.decoder_embedding_norm)
         blocks = (*core.encoder, *core.decoder)
+        rotary = [block.attention.rotary for block in blocks]
+        rates = [() if form is None else tuple(form.rates.tolist()) for form in rotary]
+        self._rates = [*dict.fromkeys(rates)]
+        tables = [self._rates.index(own) for own in rates]
+        self._blocks = np.array([[block.window or 0 for block in blocks], tables]).T
         self.head_norms = np.stack([self._head_norms(block.attention) for block in blocks])
         for block in core.encoder:
             self._attention(block.attention)
@@ -110,7 +114,6 @@ class PackedTransformer:
             layout.IS_RMS: block.add_attention.norm.is_rms,
             layout.ACTIVATION: _ACTIVATIONS[block.feedforward.activation],
             layout.IS_GATED: block.feedforward.gate is not None,
-            layout.WINDOW: block.window or 0,
             layout.FLOAT_CODE: multiplier[FLOAT32](),
             layout.OVERFLOW: 0,
         }
@@ -129,11 +132,14 @@ class PackedTransformer:
                 return np.zeros((0, self.width), np.float32)
 
     def rotations(self, count: int) -> np.ndarray:
-        """Return cosines and sines (count, 2 pairs) at the first `count` positions."""
-        if self._rotary is None:
-            return np.zeros((count, 0), np.float32)
-        angles = torch.arange(count, dtype=torch.float64)[:, None] * self._rotary.rates
+        """Return cosines and sines at the first `count` positions: (bases * count, 2 pairs)."""
+        rates = torch.tensor(self._rates, dtype=torch.float64)
+        angles = (torch.arange(count)[:, None] * rates[:, None]).flatten(0, 1)
         return _array(torch.cat((angles.cos(), angles.sin()), -1).float())
+
+    def block_numbers(self, count: int) -> np.ndarray:
+        """Return the window of each block, and its first row in `rotations(count)`."""
+        return (self._blocks * (1, count)).astype(np.int64).ravel()
 
     def bias_at(self, bias: DistanceBias | None, distance: Tensor) -> np.ndarray:
         """Return the bias (heads, distances) by key minus query position."""
@@ -274,7 +280,8 @@ class Workspace:
         }
         described = [arrays[index] for index in range(layout.ARRAYS)]
         descriptors = [(array.ctypes.data, *array.shape) for array in described]
-        numbers = np.concatenate((sizes, np.array(descriptors, np.int64).ravel()))
+        blocks = model.block_numbers(most)
+        numbers = np.concatenate((sizes, np.array(descriptors, np.int64).ravel(), blocks))
         return Context(numbers, (*described, products.memory))  # the table has addresses, too
 
 

@@ -36,6 +36,9 @@ class RotaryConfig:
 
     base: Annotated[float, Range(1, 1e12, is_open_below=True)] = 10_000.0
     """Pair j of a head of size d is rotated by base^(-2j/d) per position (rope_theta)."""
+    window_base: Annotated[float, Range(1, 1e12, is_open_below=True)] | None = None
+    """Base of the blocks with a window, where angles are not scaled; that of the others if not
+    given. (warner2024)"""
     dim: Width | None = None
     """Numbers of each head that are rotated; all if not given."""
     interleaved: bool = False

@@ -1,5 +1,6 @@
 """Configs of cores: their scores and choices by name. Importing them needs no torch."""
 
+import re
 from dataclasses import field, fields
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -166,7 +167,15 @@ class TransformerConfig(ChoiceConfig):
     """Number of learned inducing points through which the encoder's items attend to one another,
     for sets that are too large for all pairs; full self-attention if not given. (lee2019)"""
     window: Length | None = None
-    """Number of last targets that decoder self-attention sees, itself included; default: all."""
+    """Size N of the window of self-attention: target i reads targets i - N < j <= i, item i of an
+    encoder items |i - j| <= N / 2 (rounded down); not limited if not given. In an encoder-decoder
+    the decoder has it, unless pattern says otherwise. (beltagy2020)"""
+    pattern: str | None = None
+    """Blocks with the window, S, and without, L, repeated over each stack: SSSL; of encoder and
+    decoder: S/L. If not given: S, in an encoder-decoder L/S."""
+    first_norm: bool = True
+    """Norm before the first block's self-attention (pre); false: none, as after embedding_norm in
+    ModernBERT. (warner2024)"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -177,6 +186,7 @@ class TransformerConfig(ChoiceConfig):
         if self.key_heads is not None and self.heads % self.key_heads:
             raise ValueError(f"key_heads must divide heads={self.heads}, got {self.key_heads}")
         self._check_feedforward()
+        self._check_pattern()
         if not self.shared_positions and name != "learned":
             raise ValueError(f"shared_positions must be true with positions={name}")
         self._check_norms()
@@ -204,9 +214,49 @@ class TransformerConfig(ChoiceConfig):
 
     def _check_norms(self) -> None:
         default = vars(TransformerConfig)
+        if self.norm_order != "pre" and not self.first_norm:
+            raise ValueError(f"first_norm must be true with norm_order={self.norm_order}")
         for name in ("norm", "norm_eps", "final_norm", "embedding_norm"):
             if self.norm_order == "none" and getattr(self, name) != default[name]:
                 raise ValueError(f"{name} must not be given with norm_order=none")
+
+    def windows(self, *, encodes: bool, decodes: bool) -> list[list[int | None]]:
+        """Return the window of each block of the encoder and of the decoder; None: no window.
+
+        Raises: ValueError for a pattern that does not fit these stacks.
+        """
+        has_two = encodes and decodes
+        stacks = (self.pattern or ("L/S" if has_two else "S")).split("/")
+        if len(stacks) == 2 and not has_two:
+            raise ValueError(f"pattern must be that of one stack, such as SSSL, got {self.pattern}")
+        num_encoder = self.layers if encodes else 0
+        num_decoder = (self.decoder_layers or self.layers) if decodes else 0
+        windows = list[list[int | None]]()
+        for letters, count in ((stacks[0], num_encoder), (stacks[-1], num_decoder)):
+            if count % len(letters):
+                rule = f"have a number of letters that divides {count}, the number of blocks"
+                raise ValueError(f"pattern must {rule}, got {letters}")
+            own = [self.window if letter == "S" else None for letter in letters]
+            windows.append(own * (count // len(letters)))
+        sizes = {size for stack in windows for size in stack}
+        if self.inducing_points is not None and any(windows[0]):
+            raise ValueError("window must not be given with inducing_points in an encoder")
+        rotary = self.positions
+        if isinstance(rotary, RotaryConfig) and rotary.window_base is not None and len(sizes) == 1:
+            raise ValueError(
+                "positions.window_base needs blocks with a window, and others without: give window "
+                "and a pattern, such as SSSL"
+            )
+        return windows
+
+    def _check_pattern(self) -> None:
+        if self.pattern is None:
+            return
+        if re.fullmatch("[LS]+(/[LS]+)?", self.pattern) is None or "S" not in self.pattern:
+            rule = "be letters S, of blocks with a window, and L, such as SSSL or S/L"
+            raise ValueError(f"pattern must {rule}, got {short_repr(self.pattern)}")
+        if self.window is None:
+            raise ValueError(f"pattern has no effect without window, got {self.pattern}")
 
     def _check_feedforward(self) -> None:
         if isinstance(self.feedforward, str) and self.feedforward != "dense":
@@ -332,8 +382,10 @@ def directions_of(core: CoreConfig) -> Literal[1, 2] | None:
     return None if isinstance(core, TransformerConfig) else core.directions
 
 
-def check_reads(core: CoreConfig, *, encodes: bool, decodes: bool) -> None:
-    """Raise ValueError for a choice of a recurrent core that reads nothing."""
+def check_core(core: CoreConfig, *, encodes: bool, decodes: bool) -> None:
+    """Raise ValueError for a choice that reads nothing, or a pattern that does not fit the core."""
+    if isinstance(core, TransformerConfig):
+        core.windows(encodes=encodes, decodes=decodes)
     if not isinstance(core, RecurrentConfig) or (encodes and decodes):
         return
     changed, part = core.describe_choice(), "an encoder" if encodes else "a decoder"

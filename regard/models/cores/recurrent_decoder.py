@@ -44,7 +44,7 @@ from regard.models.cores.config import (
     STATE_SCORES,
     RecurrentConfig,
     SelfAttentiveConfig,
-    check_reads,
+    check_core,
 )
 from regard.models.cores.core import (
     Core,
@@ -143,7 +143,7 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
             unused += ["decoder_layers"] if encodes else []
             unused += [] if encodes or config.decoder_layers is None else ["layers"]
             check_unused(config, unused, "decodes=False" if encodes else "encodes=False")
-        check_reads(config, encodes=encodes, decodes=decodes)
+        check_core(config, encodes=encodes, decodes=decodes)
         super().__init__(
             width, memory_dim=source, encodes=encodes, decodes=decodes, in_order=in_order
         )

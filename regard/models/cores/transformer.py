@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from regard.attention.biases import Bias
 from regard.attention.choices import Choice
-from regard.attention.masks import Padded
+from regard.attention.masks import Mask, Padded
 from regard.attention.memory import KeyValueCache, Memory, keep_last
 from regard.attention.scores import Score, SoftCap
 from regard.attention.scores.base import ScoreSizes
@@ -41,7 +41,7 @@ from regard.layers.linear import Linear
 from regard.layers.multihead import MultiHead
 from regard.layers.norms import RMSNorm
 from regard.layers.positions.base import PositionalEncoding, PositionSizes
-from regard.layers.positions.config import PositionsConfig
+from regard.layers.positions.config import PositionsConfig, RotaryConfig
 from regard.layers.read import Role
 from regard.layers.residual import Residual
 from regard.models.cores.config import SCORES, TransformerConfig
@@ -150,18 +150,17 @@ class Transformer(Core):
         unused = {
             "encodes=False": () if encodes else ("inducing_points", *in_two),
             "decoder_layers and encodes=False": ("layers",) if is_own and not encodes else (),
-            "decodes=False": () if decodes else ("decoder_layers", "window", *in_two),
-            "in_order=False": () if in_order else ("window", *in_two),
+            "decodes=False": () if decodes else ("decoder_layers", *in_two),
+            "in_order=False": () if in_order else ("window", "pattern", *in_two),
             "`score`": () if own["score"] is None else ("score_hidden", "soft_cap"),
             "`norm`": () if own["norm"] is None else ("norm_eps",),
             "`feedforward`": () if own["feedforward"] is None else ("activation", "gated"),
         }
         for reason, names in unused.items():
             check_unused(config, names, reason)
-        num_encoder = config.layers if encodes else 0
-        num_decoder = (config.decoder_layers or config.layers) if decodes else 0
+        encoder_windows, decoder_windows = config.windows(encodes=encodes, decodes=decodes)
         super().__init__(config.width, encodes=encodes, decodes=decodes, in_order=in_order)
-        self.set_outputs = num_decoder
+        self.set_outputs = len(decoder_windows)
         blocks = _Blocks(config, dropout, own)
         self.positions = blocks.positions
         self.decoder_positions = None if config.shared_positions else blocks.create_positions()
@@ -169,12 +168,13 @@ class Transformer(Core):
         self.unsupported_slide_reason = beyond if self.positions.adds else None
         bias = self.positions.bias(two_sided=True)
         self.encoder = nn.ModuleList(
-            blocks.encoder_block(bias, layer + 1) for layer in range(num_encoder)
+            blocks.encoder_block(bias, layer, window)
+            for layer, window in enumerate(encoder_windows, 1)
         )
         bias = self.positions.bias(two_sided=False) if in_order else None
         self.decoder = nn.ModuleList(
-            blocks.decoder_block(bias, layer + 1, reads_source=encodes, in_order=in_order)
-            for layer in range(num_decoder)
+            blocks.decoder_block(bias, layer, window, reads_source=encodes, in_order=in_order)
+            for layer, window in enumerate(decoder_windows, 1)
         )
         is_last = config.norm_order == "pre" if config.final_norm is None else config.final_norm
         is_first, width = config.embedding_norm, config.width
@@ -194,9 +194,13 @@ class Transformer(Core):
         return [*self.encoder, *(block.feedforward for block in self._decoder_blocks)]
 
     def encode(self, source: Padded) -> Padded:
-        items, mask = self.encoder_embedding_norm(self.positions(source.items)), source.mask
+        items = self.encoder_embedding_norm(self.positions(source.items))
+        masks: dict[int | None, Mask | None] = {None: source.mask}  # shared, so built once
         for block in self.encoder:
-            items = block(items, mask)
+            window: Any = getattr(block, "window", None)
+            if window not in masks:
+                masks[window] = cast("EncoderBlock", block).mask(masks[None])
+            items = block(items, masks[window])
         return source._replace(items=self.encoder_norm(items))
 
     def begin(self, encoded: Padded | None, *, rows: int = 1) -> TransformerState:
@@ -304,11 +308,15 @@ class _Blocks:
         self.sizes = PositionSizes(config.width, config.heads, config.query_size)
         self.positions: PositionalEncoding = own["positions"] or self.create_positions()
         self.positions.check(self.sizes)
-        self.rotary = self.positions if self.positions.rotates else None
+        self.rotary = self.window_rotary = self.positions if self.positions.rotates else None
+        angles = config.positions if own["positions"] is None else None
+        if isinstance(angles, RotaryConfig) and angles.window_base is not None:
+            angles = replace(angles, base=angles.window_base, window_base=None, scaling="none")
+            self.window_rotary = self.create_positions(angles)
         self.feedforward = own["feedforward"] or self._feedforward
 
-    def create_positions(self) -> PositionalEncoding:
-        config = self.config.positions
+    def create_positions(self, config: PositionsConfig | None = None) -> PositionalEncoding:
+        config = self.config.positions if config is None else config
         return load_class(config.kind).create(config, self.sizes)
 
     def _feedforward(self) -> nn.Module:
@@ -323,12 +331,17 @@ class _Blocks:
             gated=config.gated,
         )
 
-    def encoder_block(self, bias: Bias | None, layer: int) -> EncoderBlock | InducedBlock:
+    def encoder_block(
+        self, bias: Bias | None, layer: int, window: int | None
+    ) -> EncoderBlock | InducedBlock:
         points = self.config.inducing_points
         if points is None:
+            first = self.first_residual(layer)
             role = Role("encoder self", layer, queries="source", keys="source")
-            attention = self.attention(role, bias, self.rotary)
-            return EncoderBlock(attention, self.feedforward(), (self.residual(), self.residual()))
+            attention = self.attention(role, bias, self.rotary_of(window))
+            feedforward = self.feedforward()
+            residuals = first(), self.residual()
+            return EncoderBlock(attention, feedforward, residuals, window=window)
         if bias is not None or self.rotary is not None:
             raise ValueError(
                 f"inducing_points need positions that are added, got "
@@ -337,21 +350,38 @@ class _Blocks:
         axis = f"inducing points of layer {layer}"
         gather = self.attention(Role("encoder self", layer, queries=axis, keys="source"))
         attention = self.attention(Role("encoder self", layer, queries="source", keys=axis))
-        residuals = self.residual(), self.residual()
+        residuals = self.first_residual(layer)(), self.residual()
         return InducedBlock(points, gather, attention, self.feedforward(), residuals)
 
     def decoder_block(
-        self, bias: Bias | None, layer: int, *, reads_source: bool, in_order: bool
+        self,
+        bias: Bias | None,
+        layer: int,
+        window: int | None,
+        *,
+        reads_source: bool,
+        in_order: bool,
     ) -> DecoderBlock:
+        first = self.first_residual(layer)
         queries, keys = ("output", "decoder input") if in_order else ("queries", "queries")
         role = Role("decoder self", layer, queries=queries, keys=keys)
-        own = self.attention(role, bias, self.rotary if in_order else None)
+        own = self.attention(role, bias, self.rotary_of(window) if in_order else None)
         cross = None
         if reads_source:
             cross = self.attention(Role("cross", layer, queries=queries, keys="source"))
         feedforward = self.feedforward()
-        residuals = self.residual(), self.residual(), self.residual()
-        return DecoderBlock(own, cross, feedforward, residuals, window=self.config.window)
+        residuals = first(), self.residual(), self.residual()
+        return DecoderBlock(own, cross, feedforward, residuals, window=window)
+
+    def rotary_of(self, window: int | None) -> PositionalEncoding | None:
+        """Return the positions that rotate queries and keys of a block with or without a window."""
+        return self.rotary if window is None else self.window_rotary
+
+    def first_residual(self, layer: int) -> Callable[[], Residual]:
+        """Return the function that creates the add & norm of the self-attention of a block."""
+        if layer > 1 or self.config.first_norm:
+            return self.residual
+        return partial(self.residual, norm=nn.Identity)
 
     def attention(
         self, role: Role, bias: Bias | None = None, positions: PositionalEncoding | None = None

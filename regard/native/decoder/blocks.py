@@ -136,15 +136,16 @@ def _normalize_heads(context, block, row):
 
 
 @jit
-def _rotate(context, row, position):
-    """Rotate queries and keys of a row of `mapped` as at a position (rotary encoding).
+def _rotate(context, block, row, position):
+    """Rotate queries and keys of a row of `mapped` as a block (of all) does at a position (rotary).
 
     Of each head, number c is paired with number pairs + c.
     """
     rotations = floats(context, layout.ROTATIONS)
     pairs = rotations.shape[1] // 2
     if pairs > 0:
-        mapped, angles = floats(context, layout.MAPPED)[row], rotations[position]
+        first = context[layout.BLOCKS + 2 * block + 1]
+        mapped, angles = floats(context, layout.MAPPED)[row], rotations[first + position]
         size = context[layout.SIZE]
         for head in range(context[layout.HEADS] + context[layout.KEY_HEADS]):
             at = head * size
@@ -152,6 +153,12 @@ def _rotate(context, row, position):
                 first, second = mapped[at + c], mapped[at + pairs + c]
                 mapped[at + c] = first * angles[c] - second * angles[pairs + c]
                 mapped[at + pairs + c] = second * angles[c] + first * angles[pairs + c]
+
+
+@jit
+def _window(context, block):
+    """Return the window of a block (of all), or 0."""
+    return context[layout.BLOCKS + 2 * block]
 
 
 @jit
@@ -193,9 +200,9 @@ def encode(context, ids, starts, first, last, sources):
         for sentence in range(first, last):
             for token in range(starts[sentence], starts[sentence + 1]):
                 _normalize_heads(context, block, token - begin)
-                _rotate(context, token - begin, token - starts[sentence])
-            count = starts[sentence + 1] - starts[sentence]
-            read_all(context, starts[sentence] - begin, count, ALL)
+                _rotate(context, block, token - begin, token - starts[sentence])
+            count, window = starts[sentence + 1] - starts[sentence], _window(context, block)
+            read_all(context, starts[sentence] - begin, count, ALL, window)
         _add_product(context, products + layout.OUT_PROJECTION, floats(context, layout.READ), rows)
         _post_norm(context, norm, rows)
         _feed_forward(context, products, norm + 1, rows)
@@ -244,11 +251,12 @@ def prefill(context, tokens, slots, keys, values):
         products, norm = _decoder_products(context, block), _decoder_norm(context, block)
         inputs = _sublayer_input(context, norm, count)
         _set_product(context, products + layout.QUERY_KEY_VALUE, inputs, count, mapped)
+        number = context[layout.ENCODERS] + block
         for position in range(count):
-            _normalize_heads(context, context[layout.ENCODERS] + block, position)
-            _rotate(context, position, position)
+            _normalize_heads(context, number, position)
+            _rotate(context, number, position, position)
             _store_key_values(context, position, slots[position], block, keys, values)
-        read_all(context, np.int64(0), count, CAUSAL)
+        read_all(context, np.int64(0), count, CAUSAL, _window(context, number))
         _add_product(context, products + layout.OUT_PROJECTION, floats(context, layout.READ), count)
         _post_norm(context, norm, count)
         _feed_forward(context, products, norm + 2, count)
@@ -262,7 +270,7 @@ def step(context, tokens, positions, rows, slots, keys, values, sources, begins,
     begins, ends: range of the source tokens of the row in `sources`.
     """
     mapped, read = floats(context, layout.MAPPED), floats(context, layout.READ)
-    window, identity = context[layout.WINDOW], context[layout.SIZES + 3 * layout.IDENTITY]
+    identity = context[layout.SIZES + 3 * layout.IDENTITY]
     at_values = 4 * context[layout.KEY_HEADS] * context[layout.SIZE]
     table, encodings = floats(context, layout.TARGETS), floats(context, layout.TARGET_POSITIONS)
     for row in range(rows):
@@ -272,10 +280,12 @@ def step(context, tokens, positions, rows, slots, keys, values, sources, begins,
         products, norm = _decoder_products(context, block), _decoder_norm(context, block)
         inputs = _sublayer_input(context, norm, rows)
         _set_product(context, products + layout.QUERY_KEY_VALUE, inputs, rows, mapped)
+        number = context[layout.ENCODERS] + block
+        window = _window(context, number)
         for row in range(rows):
             position = positions[row]
-            _normalize_heads(context, context[layout.ENCODERS] + block, row)
-            _rotate(context, row, position)
+            _normalize_heads(context, number, row)
+            _rotate(context, number, row, position)
             _store_key_values(context, row, slots[row, position], block, keys, values)
             begin = max(0, position + 1 - window) if window > 0 else 0
             read_one(context, address(mapped[row]), address(keys[block]), keys.strides[1],

@@ -1,8 +1,8 @@
 """Context of compiled code: an integer array of the model's sizes and all arrays' addresses.
 
 The sizes are followed by three numbers for each array of the model or the workspace: its address,
-rows and columns; `floats(context, ITEMS)` is a view of the array. (Passing the arrays themselves
-would update their reference counts in every call.)
+rows and columns; `floats(context, ITEMS)` is a view of the array. The numbers of blocks follow.
+(Passing the arrays themselves would update their reference counts in every call.)
 """
 
 import numpy as np
@@ -13,13 +13,13 @@ from regard.native.jobs import as_address
 
 (
     ENCODERS, DECODERS, WIDTH, HEADS, KEY_HEADS, SIZE, VALUE_SIZE, VOCAB, IS_PRE_NORM, IS_RMS,
-    ACTIVATION, IS_GATED, WINDOW, FLOAT_CODE, OVERFLOW,
-) = range(15)  # fmt: skip
+    ACTIVATION, IS_GATED, FLOAT_CODE, OVERFLOW,
+) = range(14)  # fmt: skip
 """Indices of the sizes: number of encoder and decoder blocks, width, query and key heads, sizes of
 query and value heads (rounded up to whole registers), vocabulary, whether blocks are pre-norm,
-norms are RMSNorm, the activation, whether feed-forward networks are gated, attention window (0:
-all), address of the float32 product code, and a flag set when a variance is not finite."""
-SIZES = 15
+norms are RMSNorm, the activation, whether feed-forward networks are gated, address of the float32
+product code, and a flag set when a variance is not finite."""
+SIZES = 14
 RELU, GELU, GELU_TANH, SILU = range(4)
 """Activations."""
 
@@ -32,7 +32,7 @@ SOURCE_POSITIONS = 4  # (positions, width): positional encodings of the encoder;
 TARGET_POSITIONS = 5  # (positions, width): those of the decoder
 ENCODER_BIAS = 6  # (heads, 2 max distance + 1): by key minus query position; or no columns
 DECODER_BIAS = 7  # (heads, max distance + 1): by distance back to the key; or no columns
-ROTATIONS = 8  # (positions, 2 pairs): cosines, then sines, of rotary angles; or no columns
+ROTATIONS = 8  # (positions of each base, 2 pairs): cosines, sines of rotary angles; or no columns
 HEAD_NORMS = 9  # (blocks, queries and keys of all heads + 2): factors, two eps; or no columns
 IDENTITY = 10  # (1, items of all sources): 0, 1, 2, ...
 ZEROS = 11  # (1, outputs of the widest product)
@@ -49,6 +49,9 @@ KEY_MASK = 20  # (1, keys in panels): zero, and minus infinity after the last ke
 CODES = 21  # (rows, 2 max depth): rows in bytes or in bfloat16
 ROW_SCALES = 22  # (1, rows): scales of rows in bytes
 ARRAYS = 23
+
+BLOCKS = SIZES + 3 * ARRAYS
+"""Index of two numbers of each block: its window (0: none), and the first row of its rotations."""
 
 NORM_ROWS, NO_NORM = 3, -1
 # Norms: of the embeddings of the source and the target, of the encoder blocks (2 each) and the

@@ -48,13 +48,15 @@ def _pack_keys_values(
 
 
 @jit
-def _softmax(context, weights, index, count, width, head, is_causal):
+def _softmax(context, weights, index, count, width, head, is_causal, window):
     """Replace the scores of the query at a position by weights, zero for masked keys."""
     bias = floats(context, layout.DECODER_BIAS if is_causal else layout.ENCODER_BIAS)
     first, last = 0, count
     if is_causal:
         last = index + 1
-        first = max(0, last - context[layout.WINDOW]) if context[layout.WINDOW] > 0 else 0
+        first = max(0, last - window) if window > 0 else 0
+    elif window > 0:
+        first, last = max(0, index - window // 2), min(count, index + window // 2 + 1)
     if bias.shape[1] > 0:
         max_distance = bias.shape[1] // 2
         for key in range(first, last):
@@ -70,8 +72,11 @@ def _softmax(context, weights, index, count, width, head, is_causal):
 
 
 @jit
-def read_all(context, first, count, is_causal):
-    """Compute self-attention of rows first .. first + count of queries, keys, values `mapped`."""
+def read_all(context, first, count, is_causal, window):
+    """Compute self-attention of rows first .. first + count of queries, keys, values `mapped`.
+
+    window: as in regard.layers.blocks; 0: none.
+    """
     mapped, scores = floats(context, layout.MAPPED), floats(context, layout.SCORES)
     read, zeros = floats(context, layout.READ), floats(context, layout.ZEROS)
     heads, key_heads = context[layout.HEADS], context[layout.KEY_HEADS]
@@ -95,7 +100,8 @@ def read_all(context, first, count, is_causal):
                      address(key_mask), address(scores), scores.strides[0], _NONE, SET, 0, 0,
                      0)  # fmt: skip
             for row in range(num_rows):
-                _softmax(context, scores[row], begin + row, count, panels * PANEL, head, is_causal)
+                _softmax(context, scores[row], begin + row, count, panels * PANEL, head, is_causal,
+                         window)  # fmt: skip
             out = address(read) + (first + begin) * read.strides[0] + 4 * head * value_size
             multiply(code, address(scores), scores.strides[0], num_rows, address(packed[1]), count,
                      (value_size + PANEL - 1) // PANEL, address(zeros), out, read.strides[0],

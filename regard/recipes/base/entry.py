@@ -9,7 +9,7 @@ from regard.errors import UserError
 from regard.settings.options import option_name
 from regard.settings.tree import apply_changes, settings_by_path, to_plain
 
-NO_DECODER = ("model.core.decoder_layers", "model.core.window", "model.core.attention")
+NO_DECODER = ("model.core.decoder_layers", "model.core.attention")
 """Settings of cores that models without a decoder do not use."""
 NO_ENCODER = ("model.core.inducing_points", "model.core.attention")
 """Settings of cores that models without an encoder do not use."""

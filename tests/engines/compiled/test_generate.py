@@ -32,6 +32,9 @@ KINDS = {
     "alibi": change_core(positions=AlibiConfig(), norm_order="post"),
     "relative": change_core(positions=RelativeConfig()),
     "window": change_core(window=5, key_heads=1),
+    "gemma3": change_core(
+        window=5, pattern="SL", positions=RotaryConfig(scaling="linear", window_base=50.0)
+    ),
     "llama": change_core(
         positions=LLAMA, key_heads=1, norm="rms", activation="silu", gated=True, bias=False
     ),
@@ -77,7 +80,7 @@ def test_generation_equals_torch(config, temperature):
 
 
 CONTEXTS = [("last", name) for name in KINDS]
-CONTEXTS += [("slide", name) for name in ("alibi", "relative", "llama", "gpt-j")]
+CONTEXTS += [("slide", name) for name in ("alibi", "relative", "llama", "gpt-j", "gemma3")]
 
 
 @pytest.mark.parametrize(("context", "name"), CONTEXTS)

@@ -45,6 +45,10 @@ KINDS = {
     "shared keys": change_core(key_heads=2),
     "plain dot": change_core(score="dot"),
     "window": change_core(window=3),
+    "pattern": change_core(
+        window=4, pattern="SL/LS", positions=RotaryConfig(window_base=50.0, interleaved=True)
+    ),
+    "windowed encoder": change_core(window=3, pattern="S/L", positions=AlibiConfig()),
     "rotary": change_core(positions=RotaryConfig(scaling="linear"), key_heads=2),
     "interleaved rotary": change_core(
         width=37, heads=3, head_dim=14, positions=RotaryConfig(dim=6, interleaved=True)

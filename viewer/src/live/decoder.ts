@@ -24,7 +24,8 @@ export class Decoder {
     for (const block of core.encoder) {
       const memory = new Memory(block.attention);
       this.encoder.push(memory);
-      items = addNorm(block.add_attention, items, (x) => (memory.extend(x, count), memory.read(x, count)));
+      const { window } = block;
+      items = addNorm(block.add_attention, items, (x) => (memory.extend(x, count), memory.read(x, count, { window })));
       items = addNorm(block.add_feedforward, items, (x) => feedForward(block.feedforward, x, count));
       yield;
     }

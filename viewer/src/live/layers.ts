@@ -142,7 +142,7 @@ export class Memory {
   }
 
   /** Return what `count` queries read. In order: each reads the keys up to its own, the last `window` ones; the last
-   *  query is at the last key. A masked weight is -0. */
+   *  query is at the last key. Else: each reads the keys at most floor(window / 2) away. A masked weight is -0. */
   read(x: Items, count: number, { inOrder = false, window = null as number | null } = {}): Items {
     const { query, output, num_heads, key_heads, value, query_norm, rotary, read } = this.attention;
     const size = query.weight.rows / num_heads;
@@ -153,11 +153,13 @@ export class Memory {
     const found = new Float32Array(count * num_heads * valueSize);
     for (let item = 0; item < count; item++) {
       const end = inOrder ? start + item + 1 : this.count;
-      const first = inOrder && window !== null ? Math.max(0, end - window) : 0;
+      const half = Math.floor((window ?? Infinity) / 2);
+      const first = inOrder ? Math.max(0, end - (window ?? end)) : Math.max(0, item - half);
+      const last = inOrder ? end : Math.min(end, item + half + 1);
       const weights = new Float32Array(num_heads * end).fill(-0);
       for (let head = 0; head < num_heads; head++) {
         const shared = Math.floor((head * key_heads) / num_heads);
-        const row = weights.subarray(head * end + first, (head + 1) * end);
+        const row = weights.subarray(head * end + first, head * end + last);
         for (let j = 0; j < row.length; j++) {
           const from = ((first + j) * key_heads + shared) * size;
           const score = dot(queries, (item * num_heads + head) * size, this.keys, from, size) * read.score.scale;

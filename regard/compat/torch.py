@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -180,3 +181,26 @@ def onednn_operators() -> tuple[Any, Any] | None:
         )
     except (AttributeError, RuntimeError):
         return None
+
+
+class ShapesOnly(TorchDispatchMode):
+    """Mode in which initializers on the meta device only give shapes.
+
+    Those of torch itself import its compiler, which takes a second and 130 MB.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # otherwise the mode imports the compiler
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        name = func.overloadpacket.__name__
+        if name.endswith("_"):
+            return args[0]
+        if name == "randn":
+            return torch.empty(args[0], **kwargs)
+        if name == "mul" and not isinstance(args[1], Tensor):
+            return torch.empty_like(args[0])
+        return func(*args, **(kwargs or {}))

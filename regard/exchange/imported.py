@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from regard.compat.torch import ShapesOnly
 from regard.errors import UserError
 from regard.exchange.families.family import Config, Family, family_of, nest, new_head
 from regard.exchange.files import CONFIG, ORIGINALS, TensorFiles, read_config
@@ -83,10 +84,11 @@ def import_folder(
             artifact.save(artifacts / name)
         created = create_recipe(run, notify)
         created.open(artifacts)
-        with torch.device("meta"):
+        with torch.device("meta"), ShapesOnly():
             model = created.model()
+        own = {name: torch.empty(()).expand(x.shape) for name, x in tensors_of(model).items()}
         with _located(folder):
-            parameters, originals = _load(family, config, files, tensors_of(model))
+            parameters, originals = _load(family, config, files, own)
             if bad := find_nonfinite(model, parameters):
                 raise UserError(bad)
         write_run(unfinished, run)
@@ -107,7 +109,7 @@ def _located(path: Path) -> Iterator[None]:
 def _load(
     family: Family, config: Config, files: TensorFiles, own: dict[str, Tensor]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return our parameters, and their tensors that are folded; `own`: parameters of our shapes."""
+    """Return our parameters, and their tensors that are folded; `own`: tensors of our shapes."""
     rules, names = make_rules(family.table(config), own), family.rename(files, config)
     expected = {rule.theirs for rule in rules}
     for copy in (family.copies.keys() & names.keys()) - expected:

@@ -1,5 +1,8 @@
 """Private APIs of torch: each wrapper does what its docstring says; a changed API fails here."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -188,3 +191,19 @@ def test_products_of_onednn_equal_torchs():
         of_weight.to_dense() if of_weight.is_mkldnn else of_weight, grad.T @ x
     )
     torch.testing.assert_close(of_bias.to_dense() if of_bias.is_mkldnn else of_bias, grad.sum(0))
+
+
+def test_shapes_on_the_meta_device_need_no_compiler() -> None:
+    program = """
+import sys, torch
+from regard.compat.torch import ShapesOnly
+with torch.device("meta"), ShapesOnly(), torch.no_grad():
+    table, linear = torch.nn.Embedding(3, 5).weight, torch.nn.Linear(7, 2)
+    torch.nn.init.xavier_uniform_(linear.weight)
+    linear.weight /= 3.0
+    drawn = torch.randn(7, 2) * 0.5
+print(*table.shape, *linear.weight.shape, *drawn.shape, "torch._dynamo" in sys.modules)
+"""
+    command = [sys.executable, "-c", program]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["3", "5", "2", "7", "7", "2", "False"]

@@ -65,8 +65,7 @@ CONFIGS = {
 }
 OURS, OURS_INT8 = "regard, compiled float32", "regard, compiled int8"
 LEAST = {"Transformers": 1.5, "CTranslate2": 1.0, "ONNX Runtime": 1.0, "CTranslate2 int8": 1.3}
-_ONCE = re.compile(r"model\.encoder|encoder_attn\.[kv]_proj|wpe|embed_positions")
-"""Parameters that are used once a text, or of which one row is used."""
+_ONCE = re.compile(r"model\.encoder|encoder_attn\.[kv]_proj|wpe|embed_positions")  # not every step
 _IMPORT = """
 import os, sys
 from regard.cli.main import main
@@ -78,8 +77,7 @@ Continue = Callable[[list[int]], list[int]]  # from the ids of a text to new one
 
 
 def save_model(config: Any, folder: Path) -> int:
-    """Save a model with random weights and a byte-level BPE of as many pieces; return the number of
-    weights that each new token needs."""
+    """Save a random model and a BPE of as many pieces; return how many weights a token needs."""
     torch.manual_seed(1)
     model = _auto_class(config).from_config(config)
     if config.is_encoder_decoder:
@@ -102,9 +100,9 @@ def measure_import(folder: Path, run: Path) -> str:
     result = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     wall = time.perf_counter() - start
     cpu, peak = map(float, result.stdout.split()[-2:])
-    size = (folder / "model.safetensors").stat().st_size / 1e6
-    memory = f"{peak * 1024 / 1e6:,.0f} MB of memory at the peak"
-    return f"  import of {size:,.0f} MB: {wall:.1f} s, {cpu:.1f} s of CPU, {memory}"
+    size = (folder / "model.safetensors").stat().st_size
+    times = f"{wall:.1f} s, {cpu:.1f} s of CPU"
+    return f"  import of {size / 1e6:,.0f} MB: {times}, peak of {peak * 1024 / 1e6:,.0f} MB"
 
 
 def continue_compiled(run: Path, compute_type: str, config: Any) -> Continue:
@@ -127,9 +125,8 @@ def continue_with_transformers(folder: Path, config: Any) -> Continue:
 
     @torch.inference_mode()
     def continue_text(ids: list[int]) -> list[int]:
-        inputs = torch.tensor([ids])
-        mask = torch.ones_like(inputs)
-        return model.generate(input_ids=inputs, attention_mask=mask, **options)[0, -NEW:].tolist()
+        given = {"input_ids": torch.tensor([ids]), "attention_mask": torch.tensor([[1] * len(ids)])}
+        return model.generate(**given, **options)[0, -NEW:].tolist()
 
     return continue_text
 
@@ -225,9 +222,9 @@ def compare(config: Any, folder: Path, report: Report, rounds: int) -> None:
     def extra(name: str, rate: float) -> str:
         same = sum(map(list.__eq__, outputs[name], outputs[OURS])) / len(outputs[OURS])
         read = rate * len(weights) * (1 if "int8" in name else 4) / 1e9
-        return f"{same:5.0%} {read:6.1f}{f'  at least {LEAST[name]}' if name in LEAST else ''}"
+        return f"{same:5.0%} {read:6.1f}{f' >= {LEAST[name]}' if name in LEAST else ''}"
 
-    report.write("  tokens/s: least, median, most; time / ours; same ids; GB/s of weights")
+    report.write("  tokens/s: least, median, most; time / ours; same ids; GB/s of weights; asked")
     for ours in (OURS, OURS_INT8):
         chosen = [name for name in contestants if ("int8" in name) == ("int8" in ours)]
         table = Times({name: times.seconds[name] for name in chosen}, times.disturbed)
@@ -235,9 +232,7 @@ def compare(config: Any, folder: Path, report: Report, rounds: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--only", default=",".join(CONFIGS), help=f"some of {','.join(CONFIGS)}")
     parser.add_argument("--quick", action="store_true", help="two rounds")
     parser.add_argument("--out", type=Path, help="file for the tables")

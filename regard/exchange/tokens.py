@@ -71,7 +71,7 @@ def write_tokenizer(folder: Path, layout: TextLayout) -> None:
     config: dict[str, Any] = {"model_max_length": longest}
     names: Mapping[int, str] = dict(enumerate(getattr(target, "labels", ())))
     if is_sentencepiece(source):
-        config["tokenizer_class"] = write_sentencepiece(folder, source, target)
+        config |= write_sentencepiece(folder, source, target)
     else:
         content = surround(tokenizer_json(source), ends)
         if source is not target:
@@ -95,16 +95,19 @@ def is_sentencepiece(tokenizer: Tokenizer) -> bool:
     return isinstance(tokenizer, PretrainedTokenizer) and isinstance(tokenizer.file.model, bytes)
 
 
-def write_sentencepiece(folder: Path, source: Any, target: Any) -> str:
-    """Write models of sentencepiece, and return the class of the tokenizer."""
+def write_sentencepiece(folder: Path, source: Any, target: Any) -> dict[str, Any]:
+    """Write models of sentencepiece, and return what tokenizer_config.json says of them."""
     if not source.file.vocabulary:
         (folder / "spiece.model").write_bytes(source.file.model)
-        return "T5Tokenizer"
+        return {"tokenizer_class": "T5Tokenizer"}
     (folder / "source.spm").write_bytes(source.file.model)
     (folder / "target.spm").write_bytes(target.file.model)
-    vocabulary = {piece: number for number, piece in enumerate(source.file.vocabulary)}
-    write_json(folder / "vocab.json", vocabulary)
-    return "MarianTokenizer"
+    files = {"vocab.json": source.file.vocabulary}
+    if target.file.vocabulary != source.file.vocabulary:
+        files["target_vocab.json"] = target.file.vocabulary
+    for name, pieces in files.items():
+        write_json(folder / name, {piece: number for number, piece in enumerate(pieces)})
+    return {"tokenizer_class": "MarianTokenizer", "separate_vocabs": len(files) == 2}
 
 
 def token_names(content: Mapping[str, Any]) -> dict[int, str]:

@@ -46,6 +46,8 @@ def export(trained: Any, folder: Path, options: Any, notify: Callable[[str], Non
     for name in ("writer.inputs.table.weight", "reader.table.weight"):
         if name in tensors:
             config["vocab_size"] = len(tensors[name])
+    if not config.get("share_encoder_decoder_embeddings", True):
+        config["decoder_vocab_size"] = len(tensors["writer.inputs.table.weight"])
     labels = getattr(getattr(recipe, "target", recipe), "labels", None)
     if isinstance(labels, Labels):
         config["id2label"] = {str(number): name for number, name in enumerate(labels.names)}

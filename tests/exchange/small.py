@@ -173,11 +173,19 @@ def create_t5(seed: int) -> Any:
     return randomize(model, std=0.3)
 
 
-def create_marian(vocab: int, seed: int) -> Any:
-    """Return a Marian with the ids of opus-mt: </s> 0, <unk> 1, and <pad> last, the start."""
+def create_marian(vocab: int, seed: int, *, source_vocab: int | None = None) -> Any:
+    """Return a Marian with the ids of opus-mt: </s> 0, <unk> 1, and <pad> last, the start.
+
+    source_vocab: size of the vocabulary of sources, if it is another one.
+    """
     ids = {"pad_token_id": vocab - 1, "eos_token_id": 0, "decoder_start_token_id": vocab - 1}
+    sizes = {
+        "vocab_size": source_vocab or vocab,
+        "decoder_vocab_size": vocab,
+        "share_encoder_decoder_embeddings": source_vocab is None,
+    }
     config = hf.MarianConfig(
-        **_MARIAN | {"vocab_size": vocab, "bos_token_id": None, "max_position_embeddings": 64} | ids
+        **_MARIAN | {"bos_token_id": None, "max_position_embeddings": 64} | ids | sizes
     )
     torch.manual_seed(seed)
     model = hf.MarianMTModel(config).eval()

@@ -324,28 +324,37 @@ def test_run_for_other_labels_starts_from_an_imported_classifier(
     assert (after[0] - before[1]).abs().max() < 0.01  # good
 
 
+@pytest.mark.parametrize("num_targets", [50, 40])
 @pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 def test_marian_of_sentencepiece_answers_as_in_transformers_and_ctranslate2(
-    tmp_path: Path,
+    num_targets: int, tmp_path: Path
 ) -> None:
+    """With 40 pieces of targets there are two vocabularies."""
     spm = pytest.importorskip("sentencepiece")
     texts = [f"the {w} number {n} is here!" for n in range(300) for w in ("cat", "dog", "owl")]
     (tmp_path / "texts.txt").write_text("\n".join(texts))
     folder = tmp_path / "given"
     folder.mkdir()
-    for name in ("source", "target"):
+    config: dict[str, Any] = {"tokenizer_class": "MarianTokenizer"}
+    for name, size in (("source", 50), ("target", num_targets)):
         spm.SentencePieceTrainer.train(
             input=str(tmp_path / "texts.txt"),
             model_prefix=str(tmp_path / name),
-            vocab_size=50,
+            vocab_size=size,
             **{"pad_id": -1, "bos_id": -1, "eos_id": 0, "unk_id": 1, "minloglevel": 2},
         )
         (tmp_path / f"{name}.model").rename(folder / f"{name}.spm")
-    pieces = spm.SentencePieceProcessor(model_file=str(folder / "source.spm"))
-    names = [*(pieces.id_to_piece(number) for number in range(50)), "<pad>"]
-    (folder / "vocab.json").write_text(json.dumps({name: n for n, name in enumerate(names)}))
-    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "MarianTokenizer"}')
-    theirs = create_marian(len(names), 3)
+        pieces = spm.SentencePieceProcessor(model_file=str(folder / f"{name}.spm"))
+        names = [*(pieces.id_to_piece(number) for number in range(size)), "<pad>"]
+        vocabulary = json.dumps({name: number for number, name in enumerate(names)})
+        if name == "source":
+            (folder / "vocab.json").write_text(vocabulary)
+        elif size != 50:
+            (folder / "target_vocab.json").write_text(vocabulary)
+            config["separate_vocabs"] = True
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    own = None if num_targets == 50 else 51
+    theirs = create_marian(num_targets + 1, 3, source_vocab=own)
     theirs.save_pretrained(folder)
     run = import_model(folder, tmp_path / "run")
     inputs = [texts[size * 7][-size:] for size in range(2, 22)]
@@ -353,13 +362,22 @@ def test_marian_of_sentencepiece_answers_as_in_transformers_and_ctranslate2(
     assert len(set(answers)) > 1
     options = SimpleNamespace(license=None, compute_type="float32")
     export(run, "transformers", tmp_path / "back", options)
+    tensors = load_file(folder / "model.safetensors")
+    again = load_file(tmp_path / "back" / "model.safetensors")
+    assert again.keys() == tensors.keys()
+    assert all(torch.equal(again[name], tensors[name]) for name in tensors)
+    theirs = hf.MarianMTModel.from_pretrained(tmp_path / "back").eval()
+    theirs.generation_config.suppress_tokens = [num_targets]
     for path in (folder, tmp_path / "back"):
         tokenizer = hf.AutoTokenizer.from_pretrained(path)
         given = tokenizer(inputs, return_tensors="pt", padding=True)
         outputs = theirs.generate(**given, num_beams=1, max_new_tokens=12)
-        assert tokenizer.batch_decode(outputs, skip_special_tokens=True) == answers
+        texts = tokenizer.batch_decode(outputs, skip_special_tokens=True)
+        # The library takes padding of targets for that of sources.
+        assert [text.replace("<pad>", "").strip() for text in texts] == answers
     export(run, "ctranslate2", tmp_path / "converted", options)
     translator = ctranslate2.Translator(str(tmp_path / "converted"))
+    pieces = spm.SentencePieceProcessor(model_file=str(folder / "source.spm"))
     sources = [[*pieces.encode(text, out_type=str), "</s>"] for text in inputs]
     search = {"beam_size": 1, "max_decoding_length": 12, "min_decoding_length": 0}
     target = spm.SentencePieceProcessor(model_file=str(tmp_path / "converted" / "target.spm"))

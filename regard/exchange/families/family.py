@@ -214,7 +214,9 @@ class Family:
     def unfold(self, theirs: dict[str, Tensor], config: Config) -> None:
         """Add to exported tensors those that `fold` removed, without effect."""
 
-    def adapt(self, model: Any, tensors: Tensors, num_positions: int) -> tuple[Any, Tensors]:
+    def adapt(
+        self, model: Any, tensors: Tensors, num_positions: int, run: Any
+    ) -> tuple[Any, Tensors]:
         """Return settings that this family has, and tensors, which compute the same.
 
         Positions become a table of `num_positions` vectors.
@@ -272,7 +274,7 @@ def find_family(
             is_kind = type(model) is type(get_entry(recipe).config().model)
             if model is None or not is_kind or not isinstance(model.core, TransformerConfig):
                 continue
-            adapted, own = family.adapt(model, tensors, num_positions)
+            adapted, own = family.adapt(model, tensors, num_positions, run.config)
             settings = resolve(adapted)
             config = family.complete(
                 family.write(settings, num_positions, run.config)

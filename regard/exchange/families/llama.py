@@ -102,7 +102,9 @@ class Llama(Family):
         angles |= {field: settings[_setting(field)] for field in _SCALED[scaling]}
         return super().write(settings, num_positions, run) | {"rope_parameters": angles}
 
-    def adapt(self, model: Any, tensors: Tensors, num_positions: int) -> tuple[Any, Tensors]:
+    def adapt(
+        self, model: Any, tensors: Tensors, num_positions: int, run: Any
+    ) -> tuple[Any, Tensors]:
         core = model.core
         if core.attention_bias != "qkv":
             return model, tensors
@@ -125,7 +127,9 @@ class Qwen2(Llama):
     }
     fixed: ClassVar[dict[str, Any]] = {"use_sliding_window": False}
 
-    def adapt(self, model: Any, tensors: Tensors, num_positions: int) -> tuple[Any, Tensors]:
+    def adapt(
+        self, model: Any, tensors: Tensors, num_positions: int, run: Any
+    ) -> tuple[Any, Tensors]:
         return model, tensors
 
 

@@ -1,4 +1,4 @@
-"""Marian and Pegasus: encoder-decoders of one vocabulary. (junczysdowmunt2018, zhang2020)
+"""Marian and Pegasus: encoder-decoders of texts. (junczysdowmunt2018, zhang2020)
 
     x = c E[id] + P;   logits = h E^T + b
     Marian    x = norm(x + f(x))                     norm order post
@@ -8,10 +8,11 @@ Theirs: positions are sines in the first half of a vector, cosines in the second
 leave them out. Here they are learned positions, whose number limits the length of a text. c is the
 root of the width (scale_embedding) or 1.
 
-A run with two vocabularies is written with one: that of the targets, then that of the sources, of
-which b is so low that none is generated.
+A run with two vocabularies that were trained here is written with one: that of the targets, then
+that of the sources, of which b is so low that none is generated.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -59,20 +60,17 @@ class Marian(Family):
         Field("activation_function", "core.activation", "gelu", ACTIVATIONS),
         Field("scale_embedding", "embedding_scale", False, {True: "root", False: "one"}),
         Field("dropout", "dropout", 0.1),
+        Field("share_encoder_decoder_embeddings", "tie", True, {True: "all", False: "target"}),
     )
     positions_field = "max_position_embeddings"
     implied: ClassVar[dict[str, Any]] = {
         "core.norm_order": "post",
         "core.positions.name": "learned",
-        "tie": "all",
         "output_bias": True,
     }
-    fixed: ClassVar[dict[str, Any]] = {
-        "share_encoder_decoder_embeddings": True,
-        "tie_word_embeddings": True,
-    }
+    fixed: ClassVar[dict[str, Any]] = {"tie_word_embeddings": True}
     tensors: ClassVar[dict[str, str]] = {
-        "model.shared": "reader.table",
+        "model.decoder.embed_tokens": "writer.inputs.table",
         "final_logits_bias^1": _BIAS,
         "model.encoder.embed_positions": "core.positions",
         "model.decoder.embed_positions": "core.positions",
@@ -84,6 +82,11 @@ class Marian(Family):
         for name in ("model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
     }
 
+    def table(self, config: Config) -> Mapping[str, str]:
+        is_shared = config["share_encoder_decoder_embeddings"]
+        name = "model.shared" if is_shared else "model.encoder.embed_tokens"
+        return self.tensors | {name: "reader.table"}
+
     def run_settings(self, config: Config) -> dict[str, Any]:
         longest = config[self.positions_field]
         decode = {"max_ratio": 0, "max_extra": longest, "max_length": longest}
@@ -93,12 +96,14 @@ class Marian(Family):
         table = sines(config["max_position_embeddings"], config["d_model"])
         return {f"model.{stack}.embed_positions.weight": table for stack in ("encoder", "decoder")}
 
-    def adapt(self, model: Any, tensors: Tensors, num_positions: int) -> tuple[Any, Tensors]:
-        model, tensors = super().adapt(model, tensors, num_positions)
+    def adapt(
+        self, model: Any, tensors: Tensors, num_positions: int, run: Any
+    ) -> tuple[Any, Tensors]:
+        model, tensors = super().adapt(model, tensors, num_positions, run)
         own = dict(tensors)
         if not model.output_bias:
             own[_BIAS] = torch.zeros(len(own.get(_WRITER, own[_READER])))
-        if model.tie == "target":
+        if model.tie == "target" and run.tokenizer.kind != "pretrained":
             sources = own[_READER]
             own[_READER] = torch.cat((own.pop(_WRITER), sources))
             own[_BIAS] = torch.cat((own[_BIAS], torch.full((len(sources),), _NEVER)))
@@ -111,7 +116,6 @@ class Pegasus(Marian):
 
     tasks: ClassVar[dict[str, str]] = {"ForConditionalGeneration": "translate"}
     implied: ClassVar[dict[str, Any]] = Marian.implied | {"core.norm_order": "pre"}
-    fixed: ClassVar[dict[str, Any]] = {"tie_word_embeddings": True}
 
     def computed(self, config: Config) -> Tensors:
         return {}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.compat.torch import ShapesOnly
 from regard.errors import UserError
-from regard.exchange.families.family import Config, Family, family_of, nest, new_head
+from regard.exchange.families.family import Config, Family, family_of, new_head
 from regard.exchange.files import CONFIG, ORIGINALS, TensorFiles, read_config
 from regard.exchange.formats import new_folder
 from regard.exchange.pieces import read_tokenizers
@@ -20,7 +20,7 @@ from regard.recipes.base.run import ARTIFACTS, Origin, Run
 from regard.recipes.load import create_recipe
 from regard.recipes.registry import get_entry
 from regard.recipes.run_folder import write_run
-from regard.settings.tree import apply_changes
+from regard.settings.tree import apply_changes, nest
 from regard.system.files import hash_file
 from regard.training.tensors import find_nonfinite, tensors_of, ties_of, write_tensors
 

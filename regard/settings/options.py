@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from regard.errors import UserError
-from regard.settings.tree import Setting, apply_changes, settings_by_path
+from regard.settings.tree import Setting, apply_changes, nest, settings_by_path
 
 Own = TypeVar("Own")
 Config = TypeVar("Config")
@@ -69,8 +69,12 @@ def parse(
     positionals, options = _split(argv, own_settings | settings)
     if len(positionals) > max_positionals:
         raise UserError(f"{positionals[max_positionals]!r} is an unexpected argument")
-    own = apply_changes(own, _nest(options, own_settings), called=option_name)
-    config = apply_changes(config, _nest(options, settings), called=option_name)
+    chosen = [
+        nest({path: value for path, value in options.items() if path in known})
+        for known in (own_settings, settings)
+    ]
+    own = apply_changes(own, chosen[0], called=option_name)
+    config = apply_changes(config, chosen[1], called=option_name)
     return Parsed(positionals, own, config)
 
 
@@ -82,7 +86,7 @@ def apply_variants(config: Config, argv: Sequence[str]) -> Config:
         chosen = {path: given[path] for path in given if path in found}
         if all(found[path].value == name for path, name in chosen.items()):
             return config
-        config = apply_changes(config, _nest(chosen, found), called=option_name)
+        config = apply_changes(config, nest(chosen), called=option_name)
 
 
 def _split(
@@ -129,21 +133,6 @@ def _take(setting: Setting, name: str, rest: list[str]) -> Any:
     if not values:
         raise UserError(f"{name} needs a value: {kind.label}")
     return values[0] if kind.count == 1 else values
-
-
-def _nest(options: Mapping[str, Any], settings: Mapping[str, Setting]) -> dict[str, Any]:
-    """Turn {"a.b": 1, "c": 2} into {"a": {"b": 1}, "c": 2}, without options of other settings. A
-    selected variant becomes `name` inside its dict."""
-    tree: dict[str, Any] = {}
-    for path in sorted(options.keys() & settings.keys()):
-        *above, name = path.split(".")
-        node = tree
-        for part in above:
-            below = node.setdefault(part, {})
-            node[part] = below if isinstance(below, dict) else {"name": below}
-            node = node[part]
-        node[name] = options[path]
-    return tree
 
 
 def _describe_unknown(name: str, path: str, settings: Mapping[str, Setting]) -> str:

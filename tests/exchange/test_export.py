@@ -211,7 +211,7 @@ def test_options_that_a_format_does_not_have_are_refused(
 @pytest.mark.parametrize(
     ("core", "model", "reason"),
     [
-        ({"positions": "alibi"}, {}, "model.core.positions.name=alibi"),
+        ({"positions": "alibi"}, {}, "model.core.positions=alibi"),
         ({"score": "cosine"}, {}, "model.core.score=cosine"),
         ({"key_heads": 2}, {}, "model.core.key_heads=2"),
         ({"norm": "rms"}, {}, "model.core.norm=rms has no place in Pegasus"),

@@ -373,7 +373,7 @@ def test_marian_of_sentencepiece_answers_as_in_transformers_and_ctranslate2(
         given = tokenizer(inputs, return_tensors="pt", padding=True)
         outputs = theirs.generate(**given, num_beams=1, max_new_tokens=12)
         texts = tokenizer.batch_decode(outputs, skip_special_tokens=True)
-        # The library takes padding of targets for that of sources.
+        # The library skips the padding of sources alone.
         assert [text.replace("<pad>", "").strip() for text in texts] == answers
     export(run, "ctranslate2", tmp_path / "converted", options)
     translator = ctranslate2.Translator(str(tmp_path / "converted"))

@@ -60,7 +60,7 @@ class Bert(Family):
     implied: ClassVar[dict[str, Any]] = {
         "core.norm_order": "post",
         "core.embedding_norm": True,
-        "core.positions.name": "learned",
+        "core.positions": "learned",
         "embedding_scale": "one",
         "head_norm": False,
     }

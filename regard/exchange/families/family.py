@@ -23,7 +23,7 @@ from regard.layers.positions.sinusoidal import sinusoids
 from regard.models.config import LanguageModelConfig
 from regard.models.cores.config import TransformerConfig
 from regard.recipes.registry import get_entry
-from regard.settings.tree import apply_changes, find_differences, to_plain
+from regard.settings.tree import apply_changes, find_differences, nest, settings_by_path
 
 Tensors = Mapping[str, Tensor]
 """Parameters by name."""
@@ -49,8 +49,8 @@ _CLASSES = {
     "timm": ("Timm",),
 }
 """Families by module. Exports choose the first that can express the model."""
-_MODULES = {name.lower(): module for module, names in _CLASSES.items() for name in names}
-"""Module of each model_type."""
+_FAMILIES = {name.lower(): (module, name) for module in _CLASSES for name in _CLASSES[module]}
+"""Module and class of each model_type."""
 
 
 class Field(NamedTuple):
@@ -151,26 +151,24 @@ class Family:
 
     def recipes(self, config: Config) -> list[str]:
         """Return the recipes of an architecture. Raises: UserError for one that is not known."""
-        own = {self.name + task: [recipe] for task, recipe in self.tasks.items()}
         every = [*dict.fromkeys(self.tasks.values())]
-        own |= {self.name + task: every for task in self.bases}
+        known = {self.name + task: [recipe] for task, recipe in self.tasks.items()}
+        known |= {self.name + task: every for task in self.bases}
         architecture = (config.get("architectures") or ["none"])[0]
-        if architecture not in own:
-            raise UserError(f"architectures must be one of {', '.join(own)}, got {architecture}")
-        return own[architecture]
+        if architecture not in known:
+            raise UserError(f"architectures must be one of {', '.join(known)}, got {architecture}")
+        return known[architecture]
 
     def read(self, config: Config) -> dict[str, Any]:
         """Return the settings of a model by path."""
-        settings: dict[str, Any] = {"core.name": "transformer", **self.implied}
-        sources = dict[str, str]()
+        settings: dict[str, Any] = {"core": "transformer", **self.implied}
         for field in self.fields:
-            if field.setting is None or config[field.name] is None:
-                continue
-            value = field.read(config[field.name])
-            if field.setting in sources and settings[field.setting] != value:
-                other = sources[field.setting]
-                raise UserError(f"{field.name} must equal {other}={config[other]}, got {value!r}")
-            settings[field.setting], sources[field.setting] = value, field.name
+            if field.setting is not None and config[field.name] is not None:
+                value = field.read(config[field.name])
+                first = settings.setdefault(field.setting, value)
+                if first != value:
+                    rule = f"be {first!r} as in the other stack"
+                    raise UserError(f"{field.name} must {rule}, got {value!r}")
         size = settings["core.width"] // max(1, settings["core.heads"])
         settings.setdefault("core.head_dim", size)
         return settings
@@ -245,15 +243,13 @@ class Family:
 
 def family_of(model_type: Any) -> Family:
     """Return the family of a model_type. Raises: UserError with the nearest one."""
-    if model_type not in _MODULES:
-        near = difflib.get_close_matches(str(model_type), _MODULES, n=1, cutoff=0.5)
+    if model_type not in _FAMILIES:
+        near = difflib.get_close_matches(str(model_type), _FAMILIES, n=1, cutoff=0.5)
         hint = f"; the nearest is {near[0]}" if near else ""
-        known = ", ".join(_MODULES)
+        known = ", ".join(_FAMILIES)
         raise UserError(f"model_type must be one of {known}, got {model_type!r}{hint}")
-    module = importlib.import_module(f"regard.exchange.families.{_MODULES[model_type]}")
-    return {name.lower(): vars(module)[name] for name in _CLASSES[_MODULES[model_type]]}[
-        model_type
-    ]()
+    module, name = _FAMILIES[model_type]
+    return getattr(importlib.import_module(f"regard.exchange.families.{module}"), name)()
 
 
 def find_family(
@@ -266,7 +262,7 @@ def find_family(
     """
     refusals, model = list[tuple[int, str]](), getattr(run.config, "model", None)
     origin = run.origin
-    for family in map(family_of, _MODULES if origin is None else [origin.model_type]):
+    for family in map(family_of, _FAMILIES if origin is None else [origin.model_type]):
         tasks = {family.name + task: recipe for task, recipe in family.tasks.items()}
         if origin is not None and origin.base is not None:
             tasks = {origin.base: run.recipe}
@@ -295,32 +291,31 @@ def find_family(
 def resolve(model: Any) -> dict[str, Any]:
     """Return settings by path, with what the model uses in place of None, without those of
     computation."""
-    plain, core = to_plain(model), model.core
-    own, size = plain["core"], core.query_size
-    used = {
-        "decoder_layers": core.layers,
-        "head_dim": size,
-        "key_heads": core.heads,
-        "head_key_dim": size,
-        "head_value_dim": size,
-        "score_hidden": size,
-        "beta": 1.0,
-        "attention_bias": "all" if core.bias else "none",
-        "final_norm": core.norm_order == "pre",
+    used = {path: setting.value for path, setting in settings_by_path(model).items()}
+    core, size = model.core, model.core.query_size
+    defaults = {
+        "core.decoder_layers": core.layers,
+        "core.head_dim": size,
+        "core.key_heads": core.heads,
+        "core.head_key_dim": size,
+        "core.head_value_dim": size,
+        "core.score_hidden": size,
+        "core.beta": 1.0,
+        "core.attention_bias": "all" if core.bias else "none",
+        "core.final_norm": core.norm_order == "pre",
+        "core.positions.dim": size,
+        "embedding_dim": core.width,
+        "embedding_scale": "one" if isinstance(model, LanguageModelConfig) else "root",
     }
-    own |= {name: value for name, value in used.items() if own[name] is None}
-    del own["kernel"]
+    for path, value in defaults.items():
+        if path in used and used[path] is None:
+            used[path] = value
+    unused = ["core.kernel"]
     if isinstance(core.positions, RotaryConfig):
-        own["positions"]["dim"] = core.positions.dim or size
-        unused = ("factor", "low_freq_factor", "high_freq_factor", "original_max_length")
-        first = {"none": 0, "linear": 1}.get(core.positions.scaling, len(unused))
-        for name in unused[first:]:
-            del own["positions"][name]
-    if "embedding_dim" in plain:
-        scale = "one" if isinstance(model, LanguageModelConfig) else "root"
-        plain["embedding_dim"] = model.embedding_dim or core.width
-        plain["embedding_scale"] = model.embedding_scale or scale
-    return flatten(plain)
+        fields = ("factor", "low_freq_factor", "high_freq_factor", "original_max_length")
+        first = {"none": 0, "linear": 1}.get(core.positions.scaling, len(fields))
+        unused += [f"core.positions.{field}" for field in fields[first:]]
+    return {path: value for path, value in used.items() if path not in unused}
 
 
 def new_head(rules: Iterable[Rule], parameters: Tensors) -> dict[str, Tensor]:
@@ -333,24 +328,3 @@ def new_head(rules: Iterable[Rule], parameters: Tensors) -> dict[str, Tensor]:
             is_map = rule.ours[0] == "writer.dense.weight"
             head[rule.theirs] = torch.eye(*shape) if is_map else torch.zeros(shape)
     return head
-
-
-def nest(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by path as nested dicts."""
-    nested: dict[str, Any] = {}
-    for path, value in settings.items():
-        node = nested
-        *above, last = path.split(".")
-        for name in above:
-            node = node.setdefault(name, {})
-        node[last] = value
-    return nested
-
-
-def flatten(nested: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Return nested settings by path."""
-    settings: dict[str, Any] = {}
-    for name, value in nested.items():
-        is_group = isinstance(value, Mapping)
-        settings |= flatten(value, f"{path}{name}.") if is_group else {f"{path}{name}": value}
-    return settings

@@ -36,7 +36,7 @@ class GPT2(Family):
     )
     positions_field = "n_positions"
     implied: ClassVar[dict[str, Any]] = {
-        "core.positions.name": "learned",
+        "core.positions": "learned",
         "embedding_scale": "one",
     }
     fixed: ClassVar[dict[str, Any]] = {

@@ -60,7 +60,7 @@ class Llama(Family):
     implied: ClassVar[dict[str, Any]] = {
         "core.gated": True,
         "core.norm": "rms",
-        "core.positions.name": "rotary",
+        "core.positions": "rotary",
         "embedding_scale": "one",
     }
     tensors: ClassVar[dict[str, str]] = {

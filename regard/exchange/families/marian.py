@@ -65,7 +65,7 @@ class Marian(Family):
     positions_field = "max_position_embeddings"
     implied: ClassVar[dict[str, Any]] = {
         "core.norm_order": "post",
-        "core.positions.name": "learned",
+        "core.positions": "learned",
         "output_bias": True,
     }
     fixed: ClassVar[dict[str, Any]] = {"tie_word_embeddings": True}
@@ -103,7 +103,8 @@ class Marian(Family):
         own = dict(tensors)
         if not model.output_bias:
             own[_BIAS] = torch.zeros(len(own.get(_WRITER, own[_READER])))
-        if model.tie == "target" and run.tokenizer.kind != "pretrained":
+        is_given = getattr(getattr(run, "tokenizer", None), "kind", None) == "pretrained"
+        if model.tie == "target" and not is_given:
             sources = own[_READER]
             own[_READER] = torch.cat((own.pop(_WRITER), sources))
             own[_BIAS] = torch.cat((own[_BIAS], torch.full((len(sources),), _NEVER)))

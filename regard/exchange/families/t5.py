@@ -63,7 +63,7 @@ class T5(Family):
         "core.bias": False,
         "core.norm": "rms",
         "core.score": "dot",
-        "core.positions.name": "relative",
+        "core.positions": "relative",
         "embedding_scale": "one",
     }
     tensors: ClassVar[dict[str, str]] = {

@@ -63,7 +63,7 @@ class ViT(Family):
     )
     positions_field = "image_size"
     implied: ClassVar[dict[str, Any]] = {
-        "core.positions.name": "learned",
+        "core.positions": "learned",
         "pool": "first",
         "head_norm": False,
     }

@@ -53,6 +53,8 @@ def export(trained: Any, folder: Path, options: Any, notify: Callable[[str], Non
         config["id2label"] = {str(number): name for number, name in enumerate(labels.names)}
         config["label2id"] = {name: number for number, name in enumerate(labels.names)}
     if layout is not None:
+        for name in family.special_ids:
+            config[f"{name}_token_id"] = getattr(layout.target.specials, name)
         write_tokenizer(folder, layout)
         if generation:
             generation["suppress_tokens"] = [*layout.banned] or None

@@ -160,6 +160,8 @@ def build_tagger(
         core.memory_dim,
         num_tags,
         norm=config.head_norm,
+        head=config.head,
+        bias=config.head_bias,
         dropout=config.dropout,
         label_smoothing=label_smoothing,
     )

@@ -74,9 +74,12 @@ class ClassifierConfig:
     """Another learned item after the class token, as in DeiT. (touvron2021a)"""
     head_norm: bool = True
     """LayerNorm of the vector before the output layer."""
-    head: Literal["linear", "tanh", "relu"] = "linear"
+    head_bias: bool = True
+    """Biases of that norm, and of the layer before the output layer."""
+    head: Literal["linear", "tanh", "relu", "gelu"] = "linear"
     """Output layers. linear: one linear layer; tanh, relu: a linear layer of equal size and this
-    nonlinearity before it, as BERT's pooler (devlin2019) and DistilBERT have (sanh2019)."""
+    nonlinearity before it, as BERT's pooler (devlin2019) and DistilBERT have (sanh2019); gelu: the
+    same, and the norm after the nonlinearity (warner2024)."""
     dropout: FractionBelowOne = 0.1
     """Dropout probability in training: embeddings, inside the core, before the output layer."""
     regression_loss: Literal["squared", "absolute"] = "squared"
@@ -103,7 +106,12 @@ class ClassifierConfig:
 
     def writer_options(self) -> dict[str, Any]:
         """Return the options of a VectorWriter."""
-        return {"dropout": self.dropout, "head": self.head, "norm": self.head_norm}
+        return {
+            "dropout": self.dropout,
+            "head": self.head,
+            "norm": self.head_norm,
+            "bias": self.head_bias,
+        }
 
 
 @settings
@@ -149,6 +157,10 @@ class TaggerConfig(EncoderConfig, EmbeddingConfig):
 
     head_norm: bool = True
     """LayerNorm of the encoder's states before the output layer."""
+    head_bias: bool = True
+    """Biases of that norm, and of the layer before it."""
+    head: Literal["linear", "gelu"] = "linear"
+    """gelu: a linear layer of equal size and this nonlinearity before the norm. (warner2024)"""
 
 
 TokenModelConfig = ModelConfig | TextClassifierConfig | LanguageModelConfig | TaggerConfig

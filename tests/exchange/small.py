@@ -141,6 +141,27 @@ IMAGE_BASES: dict[str, tuple[str, Any]] = {
     "deit": ("DeiTModel", hf.DeiTConfig(**_VIT)),
     "dinov2": ("Dinov2Model", hf.Dinov2Config(**_DINOV2)),
 }
+_MODERN = _BERT | _TOKENS | {"local_attention": 4, "intermediate_size": 23}
+CLASSIFIERS |= {
+    "modernbert": (
+        "ModernBertForSequenceClassification",
+        hf.ModernBertConfig(**_MODERN | {"num_hidden_layers": 5, "classifier_pooling": "mean"}),
+    ),
+    "modernbert-biases": (
+        "ModernBertForSequenceClassification",
+        hf.ModernBertConfig(
+            **_MODERN, norm_bias=True, mlp_bias=True, attention_bias=True, classifier_bias=True
+        ),
+    ),
+    "modernbert-tags": (
+        "ModernBertForTokenClassification",
+        hf.ModernBertConfig(**_MODERN | {"hidden_activation": "silu", "local_attention": 7}),
+    ),
+}
+BASES |= {
+    "modernbert": ("ModernBertModel", hf.ModernBertConfig(**_MODERN)),
+    "modernbert-mlm": ("ModernBertForMaskedLM", hf.ModernBertConfig(**_MODERN)),
+}
 CASES: dict[str, Any] = {
     "gpt2": hf.GPT2Config(**_GPT2),
     "gpt2-relu": hf.GPT2Config(

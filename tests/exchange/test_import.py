@@ -16,10 +16,14 @@ from torch import Tensor
 
 import regard
 from regard.cli.main import main
+from regard.errors import UserError
+from regard.exchange.families.family import family_of, find_family
 from regard.exchange.families.gpt2 import GPT2
 from regard.exchange.files import read_config
 from regard.exchange.formats import export
+from regard.recipes.registry import get_entry
 from regard.recipes.run_folder import read_run
+from regard.settings.tree import apply_changes
 from tests.exchange.small import (
     create_marian,
     create_model,
@@ -174,6 +178,70 @@ def test_config_that_has_no_place_is_refused(
 ) -> None:
     write_folder(tmp_path / "given", **fields)
     assert re.search(message, run_import(tmp_path / "given", capsys))
+
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+MODERN = {
+    "architectures": ["ModernBertForTokenClassification"],
+    "recipe": "tags",
+    "num_hidden_layers": 4,
+    "layer_types": [FULL, SLIDING] * 2,
+    "rope_parameters": {FULL: {"rope_theta": 50.0}, SLIDING: {"rope_theta": 7.0}},
+}
+
+
+def test_layers_of_modernbert_have_names_of_all_years() -> None:
+    family = family_of("modernbert")
+    old: dict[str, Any] = {
+        "global_attn_every_n_layers": 2,
+        "global_rope_theta": 50.0,
+        "local_rope_theta": 7.0,
+    }
+    old |= {name: MODERN[name] for name in ("architectures", "recipe", "num_hidden_layers")}
+    settings = family.read(family.complete(MODERN))
+    assert settings == family.read(family.complete(old))
+    angles = settings["core.positions.base"], settings["core.positions.window_base"]
+    assert (settings["core.pattern"], settings["core.window"], angles) == ("LSLS", 128, (50, 7))
+    whole = family.read(family.complete(MODERN | {"layer_types": [FULL] * 4}))
+    assert {"core.window", "core.pattern", "core.positions.window_base"}.isdisjoint(whole)
+    assert whole["core.positions.base"] == 50
+    local = family.read(family.complete(MODERN | {"layer_types": [SLIDING] * 4}))
+    assert (local["core.pattern"], local["core.positions.base"]) == ("SSSS", 7)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"layer_types": [FULL]}, "layer_types must be 4 times full_attention or sliding_atten"),
+        ({"layer_types": ["chunked_attention"] * 4}, "layer_types must be 4 times"),
+        ({"rope_parameters": {SLIDING: {"rope_type": "yarn"}}}, "rope_type must be default, got"),
+        ({"classifier_bias": True}, "classifier_bias must equal norm_bias=False, got True"),
+        ({"mlp_bias": True}, "mlp_bias must equal norm_bias=False, got True"),
+        ({"classifier_activation": "relu"}, "classifier_activation must be 'gelu', got 'relu'"),
+    ],
+)
+def test_modernbert_that_has_no_place_is_refused(fields: dict[str, Any], message: str) -> None:
+    family = family_of("modernbert")
+    with pytest.raises(UserError, match=message):
+        family.read(family.complete(MODERN | fields))
+
+
+def test_a_run_with_windows_is_a_modernbert() -> None:
+    core = {"name": "transformer", "layers": 4, "window": 7, "pattern": "LS", "gated": True}
+    core |= {"embedding_norm": True, "first_norm": False, "activation": "gelu"}
+    core |= {"positions": {"name": "rotary", "base": 50.0}}
+    model = {"core": core, "pool": "mean", "head": "gelu", "embedding_scale": "one"}
+    config = apply_changes(get_entry("reviews").config(), {"model": model}, called=str)
+    family, written, _ = find_family(SimpleNamespace(config=config, origin=None), {}, 23)
+    assert family.name == "ModernBert"
+    assert written["layer_types"] == MODERN["layer_types"]
+    assert {own["rope_theta"] for own in written["rope_parameters"].values()} == {50.0}
+    assert (written["local_attention"], written["classifier_pooling"]) == (7, "mean")
+    core["positions"] = {"name": "learned"}
+    config = apply_changes(get_entry("reviews").config(), {"model": model}, called=str)
+    tables = {"core.positions.weight": torch.zeros(30, 128)}
+    with pytest.raises(UserError, match=r"cannot express this run: .*positions"):
+        find_family(SimpleNamespace(config=config, origin=None), tables, 23)
 
 
 def _only_pickles(folder: Path) -> None:

@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from regard.attention.masks import Padded
+from regard.attention.masks import Padded, Unpadded
+from regard.layers.pool import MeanPooling
+from regard.models.writers.classes import ClassWriter
 from regard.models.writers.labels import LabelWriter
 from regard.models.writers.numbers import NumberWriter
 from regard.models.writers.tags import NONE, TagWriter
@@ -109,3 +111,21 @@ def test_tracks_start_from_constant_velocity():
     close(writer.answer(hidden).detach(), baseline)
     target = torch.tensor([[[5.0, 4.5], [4, 1]]], dtype=torch.float64)  # 5 and 0 from the baseline
     close(writer.loss(hidden, target).total.detach(), torch.tensor(2.5, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_gelu_head_normalizes_after_the_hidden_layer(bias):
+    tags = TagWriter(6, 3, head="gelu", bias=bias).double()
+    classes = ClassWriter(6, 3, pool=MeanPooling(), head="gelu", bias=bias).double()
+    with torch.no_grad():
+        for weight in tags.parameters():
+            weight.copy_(torch.randn_like(weight))
+    classes.load_state_dict(tags.state_dict())
+    assert (tags.dense.bias is None) == (tags.norm.bias is None) == (not bias)
+    states = torch.randn(2, 5, 6, dtype=torch.float64)
+    hidden = functional.gelu(functional.linear(states, tags.dense.weight, tags.dense.bias))
+    scale, shift = tags.norm.weight, tags.norm.bias
+    hidden = functional.layer_norm(hidden, (6,), scale, shift)
+    expected = functional.linear(hidden, tags.output.weight, tags.output.bias)
+    close(tags.answer(Unpadded.of(states)), expected.softmax(-1))
+    close(classes.scores(states[:, 0]), expected[:, 0])

@@ -43,6 +43,7 @@ _CLASSES = {
     "gpt2": ("GPT2",),
     "llama": ("Llama", "Qwen2", "Qwen3"),
     "bert": ("Bert", "Roberta", "DistilBert"),
+    "modernbert": ("ModernBert",),
     "vit": ("ViT", "DeiT", "Dinov2"),
     "t5": ("T5",),
     "marian": ("Marian", "Pegasus"),
@@ -101,6 +102,8 @@ class Family:
     """Settings that all models of the family have, by path."""
     fixed: ClassVar[dict[str, Any]] = {}
     """Fields of which only one value has a place here."""
+    special_ids: ClassVar[tuple[str, ...]] = ()
+    """Special tokens of a classifier whose ids stand in config.json."""
     tensors: ClassVar[dict[str, str]]
     """Rules of the tensors (regard.exchange.rules)."""
     inner: ClassVar[dict[str, str]] = {}
@@ -311,7 +314,12 @@ def resolve(model: Any) -> dict[str, Any]:
         if path in used and used[path] is None:
             used[path] = value
     unused = ["core.kernel"]
+    if core.window is not None and "/" not in (letters := core.pattern or "S"):
+        used["core.pattern"] = letters * (used["core.decoder_layers"] // len(letters))
     if isinstance(core.positions, RotaryConfig):
+        if core.positions.scaling == "none" and len({*(used["core.pattern"] or "")}) == 2:
+            base = core.positions.window_base or core.positions.base
+            used["core.positions.window_base"] = base
         fields = ("factor", "low_freq_factor", "high_freq_factor", "original_max_length")
         first = {"none": 0, "linear": 1}.get(core.positions.scaling, len(fields))
         unused += [f"core.positions.{field}" for field in fields[first:]]
@@ -324,7 +332,9 @@ def new_head(rules: Iterable[Rule], parameters: Tensors) -> dict[str, Tensor]:
     head = {}
     for rule in rules:
         shape = parameters[rule.ours[0]].shape
-        if rule.ours[0].startswith(("writer.output.", "writer.dense.")):
+        if rule.ours[0].startswith(("writer.output.", "writer.dense.", "writer.norm.")):
             is_map = rule.ours[0] == "writer.dense.weight"
             head[rule.theirs] = torch.eye(*shape) if is_map else torch.zeros(shape)
+        if rule.ours[0] == "writer.norm.weight":
+            head[rule.theirs] = torch.ones(shape)
     return head

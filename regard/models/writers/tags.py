@@ -1,6 +1,7 @@
 """Token classification head: one tag for each item of a sequence.
 
-    p(tag_i = c | x) = softmax(W h_i + b)_c
+    p(tag_i = c | x) = softmax(W LayerNorm(h_i) + b)_c
+    p(tag_i = c | x) = softmax(W LayerNorm(gelu(V h_i + d)) + b)_c    head gelu
     loss = sum over the tagged items of -log p(right tag)
 
 Items whose target is NONE have no tag: padding, and the subwords of a word after its first.
@@ -9,7 +10,7 @@ Source: lectures, E.1 (sequence to sequence of the same length); collobert2011, 
         per word).
 """
 
-from typing import Any
+from typing import Any, Literal
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -29,7 +30,7 @@ NONE = -1
 
 
 class TagWriter(Writer):
-    """Token classification head for items (batch, time, dim); norm: False without LayerNorm."""
+    """Token classification head for items (batch, time, dim); norm, head, bias: of VectorWriter."""
 
     part = "encoder"
 
@@ -39,12 +40,15 @@ class TagWriter(Writer):
         num_tags: int,
         *,
         norm: bool = True,
+        head: Literal["linear", "gelu"] = "linear",
+        bias: bool = True,
         dropout: float = 0.0,
         label_smoothing: float = 0.0,
     ):
         super().__init__()
         self.dim = dim
-        self.norm: nn.Module = nn.LayerNorm(dim) if norm else nn.Identity()
+        self.dense = None if head == "linear" else Linear(dim, dim, bias=bias)
+        self.norm: nn.Module = nn.LayerNorm(dim, bias=bias) if norm else nn.Identity()
         self.dropout = Dropout(dropout)
         self.output = Linear(dim, num_tags)
         self.label_smoothing = label_smoothing
@@ -78,4 +82,6 @@ class TagWriter(Writer):
         return int((cpu_copy(target) != NONE).sum())
 
     def _scores(self, hidden: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch tags"]:
+        if self.dense is not None:
+            hidden = nn.functional.gelu(self.dense(hidden))
         return self.output(self.dropout(self.norm(hidden)))

@@ -3,6 +3,7 @@
     h  = pool(core.encode(items))                       one vector per row (regard.layers.pool)
     h' = dropout(LayerNorm(h))      scores = W h' + b
     h' = dropout(f(V LayerNorm(h) + c))                 with f = tanh or relu: a hidden layer
+    h' = dropout(LayerNorm(gelu(V h + c)))              with gelu
 
 Subclasses define the prediction and the loss.
 
@@ -58,7 +59,8 @@ class VectorWriter(Writer):
     pool: module from the encoded items (Padded) to one vector per row; by default a learned query
           that attends to them. A ClassToken is put before the items that the core encodes.
     norm:  False leaves out LayerNorm.
-    head:  linear, or tanh or relu, the nonlinearity of a hidden layer of equal size.
+    head:  linear, or tanh, relu or gelu, the nonlinearity of a hidden layer of equal size.
+    bias:  False leaves out the biases of LayerNorm and of the hidden layer.
     label_smoothing: of heads that predict labels, in training.
     """
 
@@ -71,7 +73,8 @@ class VectorWriter(Writer):
         *,
         pool: nn.Module | None = None,
         norm: bool = True,
-        head: Literal["linear", "tanh", "relu"] = "linear",
+        head: Literal["linear", "tanh", "relu", "gelu"] = "linear",
+        bias: bool = True,
         dropout: float = 0.0,
         label_smoothing: float = 0.0,
     ):
@@ -81,10 +84,10 @@ class VectorWriter(Writer):
         self.vector_dim = dim
         if isinstance(pool, ClassToken):
             self.vector_dim = dim * pool.num_vectors
-        self.norm: nn.Module = nn.LayerNorm(self.vector_dim) if norm else nn.Identity()
+        self.norm: nn.Module = nn.LayerNorm(self.vector_dim, bias=bias) if norm else nn.Identity()
         self.head, self.dense = head, None
         if head != "linear":
-            self.dense = Linear(self.vector_dim, self.vector_dim)
+            self.dense = Linear(self.vector_dim, self.vector_dim, bias=bias)
         self.dropout = Dropout(dropout)
         self.output = Linear(self.vector_dim, size)
 
@@ -109,6 +112,9 @@ class VectorWriter(Writer):
         return [self.pool]
 
     def scores(self, vector: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch size"]:
+        if self.dense is not None and self.head == "gelu":
+            vector = self.norm(nn.functional.gelu(self.dense(vector)))
+            return self.output(self.dropout(vector))
         vector = self.norm(vector)
         if self.dense is not None:
             vector = self.dense(vector)

@@ -170,7 +170,7 @@ class Family:
                 value = field.read(config[field.name])
                 first = settings.setdefault(field.setting, value)
                 if first != value:
-                    rule = f"be {first!r} as in the other stack"
+                    rule = f"be {first!r} as in the fields before it"
                     raise UserError(f"{field.name} must {rule}, got {value!r}")
         size = settings["core.width"] // max(1, settings["core.heads"])
         settings.setdefault("core.head_dim", size)

@@ -45,8 +45,8 @@ def is_eager() -> bool:
 
 
 def scan(step: Callable[[Any, Tensor], tuple[Any, Any]], state: Any, items: Tensor) -> Any:
-    """Return the outputs, no views, of step(state, item) -> (state, output) for all items."""
-    return torch._higher_order_ops.scan(step, state, items, dim=1)[1]
+    """Return the last state and all outputs of step(state, item) -> (state, output), no views."""
+    return torch._higher_order_ops.scan(step, state, items, dim=1)
 
 
 def is_forward_ad() -> bool:

@@ -10,6 +10,7 @@
 Names and shapes of text models are those of Optimum. One graph decodes the first tokens and all
 later ones: past keys and values may have length 0. The encoder computes those of the source, once.
 Sources are padded on the right, the inputs of a language model on the left.
+A recurrent core decodes one token at a time, and has other tensors of a layer (`_map_state`).
 """
 
 import copy
@@ -18,7 +19,7 @@ import re
 import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -27,33 +28,36 @@ import msgspec
 import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
+from torch.nn.functional import pad
 
 from regard import __version__
-from regard.attention.masks import Mask, Padded, dense, intersect, padding
-from regard.attention.memory import Memory
+from regard.attention.masks import FilledSlots, Mask, Padded, dense, intersect, padding
+from regard.attention.memory import Memory, StaticMemory
 from regard.errors import UserError
 from regard.layers.positions.base import PositionalEncoding
-from regard.models.cores.self_attentive import SelfAttentive
-from regard.models.cores.transformer import Transformer
+from regard.layers.recurrent.self_attentive import Past
+from regard.models.cores.recurrent_decoder import RecurrentDecoderState
+from regard.models.cores.transformer import Transformer, TransformerState
 from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.models.readers.points import PointReader
 from regard.models.readers.sound import FrameReader
 from regard.models.readers.tokens import TokenReader
 from regard.models.writers.numbers import NumberWriter
-from regard.models.writers.sets import SetWriter
 from regard.models.writers.tokens import TokenWriter
 from regard.models.writers.tracks import SceneTrackWriter, TrackWriter
 from regard.recipes.base.run import ARTIFACTS
 from regard.recipes.reviews.naive_bayes import NaiveBayesWriter, RatioTexts
 from regard.system.writing import write_atomically
 
-Run = Callable[..., Sequence[Tensor]]  # from the inputs of a graph, in order, to its outputs
+Tensors = Mapping[str, Tensor]
+Run = Callable[[Tensors], Tensors]  # from the inputs of a graph to its outputs
 _BATCH, _SOURCE, _ITEMS = "batch_size", "encoder_sequence_length", "items"
-_NEW = "sequence_length", "decoder_sequence_length"
-_PAST = "past_sequence_length", "past_decoder_sequence_length"
-EXAMPLE = {_BATCH: 3, _SOURCE: 7, _ITEMS: 41} | dict.fromkeys(_NEW, 2) | dict.fromkeys(_PAST, 4)
+_NEW, _PAST = "sequence_length", "past_sequence_length"
+EXAMPLE = {_BATCH: 3, _SOURCE: 7, _ITEMS: 41, _NEW: 2, _PAST: 4}
 """Sizes of the example of which a graph is exported: at least 2, those of a graph all different."""
+_INPUTS = {ImageReader: "pixel_values", FrameReader: "samples", PointReader: "points"}
+_OUTPUTS = {NumberWriter: "numbers", TrackWriter: "paths", SceneTrackWriter: "paths"}
 
 
 class GraphInput(NamedTuple):
@@ -79,29 +83,34 @@ class GraphInput(NamedTuple):
         return mask.flip(1) if self.values == "past mask" else mask
 
 
-@dataclass(frozen=True)
-class Graph:
-    """A function of tensors, and the names of its inputs and outputs."""
+class Graph(nn.Module):
+    """A function of a model, from tensors by name to tensors by name."""
 
-    name: str
-    module: Any
-    inputs: Mapping[str, GraphInput]
-    outputs: Sequence[str]
+    def __init__(self, name: str, model: Any, function: Any, inputs: Mapping[str, GraphInput]):
+        super().__init__()
+        self.name, self.model, self.function, self.inputs = name, model, function, inputs
 
-    def example(self, sizes: Mapping[str, int]) -> tuple[Tensor, ...]:
+    def forward(self, given: Tensors) -> Tensors:
+        return self.function(self.model, given)
+
+    def example(self, sizes: Mapping[str, int]) -> dict[str, Tensor]:
         """Return random inputs; sizes: of all axes by name, such as EXAMPLE."""
-        return tuple(given.example(sizes) for given in self.inputs.values())
+        return {name: given.example(sizes) for name, given in self.inputs.items()}
+
+    @cached_property
+    def outputs(self) -> list[str]:
+        """Names of the outputs."""
+        return [*self(self.example(EXAMPLE))]
 
     @cached_property
     def program(self) -> ExportedProgram:
         """The graph as a program for all sizes of its named axes."""
-        shapes = []
-        for given in self.inputs.values():
+        shapes = {}
+        for name, given in self.inputs.items():
             named = [i for i, axis in enumerate(given.axes) if isinstance(axis, str)]
-            shapes.append(dict.fromkeys(named, torch.export.Dim.DYNAMIC))
-        example = self.example(EXAMPLE)
+            shapes[name] = dict.fromkeys(named, torch.export.Dim.DYNAMIC)
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
-            return torch.export.export(self.module, example, dynamic_shapes=(tuple(shapes),))
+            return torch.export.export(self, (self.example(EXAMPLE),), dynamic_shapes=(shapes,))
 
     def describe(self) -> dict[str, Any]:
         """Return the names, types and axes of inputs and outputs as JSON."""
@@ -124,130 +133,153 @@ def graphs_of(model: Any) -> list[Graph]:
     """Return the graphs of a model. Raises: UserError if it has none."""
     if not isinstance(model, Model):
         name = "pixel_values" if len(model.shape) == 3 else "vectors"
-        inputs = {name: GraphInput((_BATCH, *model.shape))}
-        return [Graph("model", _AnswerGraph(model, [*inputs]), inputs, ["reconstructions"])]
-    core, writes_tokens = model.core, isinstance(model.writer, TokenWriter)
-    if isinstance(core, SelfAttentive) or (writes_tokens and not isinstance(core, Transformer)):
-        raise UserError(f"{type(core).__name__} cannot be exported: its graph is unrolled")
-    if not writes_tokens:
-        return [_answer(model)]
+        return [Graph("model", model, _answer, {name: GraphInput((_BATCH, *model.shape))})]
+    if not isinstance(model.writer, TokenWriter):
+        return [Graph("model", model, _answer, _source_inputs(model, _NEW))]
+    if not isinstance(model.core, Transformer) and model.writer.positions is not None:
+        raise UserError("a recurrent core with positions of its outputs cannot be exported")
     if model.reader is None:
-        return [_decoder(model, "model", _NEW[0], _PAST[0])]
-    inputs, outputs = _inputs_of(model.reader, _SOURCE), ["last_hidden_state"]
-    for number in range(core.num_layers("decoder")):
-        outputs += [f"present.{number}.encoder.key", f"present.{number}.encoder.value"]
-    encoder = Graph("encoder", _EncoderGraph(model, [*inputs]), inputs, outputs)
-    return [encoder, _decoder(model, "decoder", _NEW[1], _PAST[1])]
+        return [_decoder(model, "model", None)]
+    encoder = Graph("encoder", model, _encode, _source_inputs(model, _SOURCE))
+    return [encoder, _decoder(model, "decoder", source_of(encoder.example(EXAMPLE)))]
 
 
-def _inputs_of(reader: Any, length: str) -> dict[str, GraphInput]:
-    if isinstance(reader, TokenReader):
-        ids = GraphInput((_BATCH, length), "ids", reader.table.num_embeddings)
-        return {"input_ids": ids, "attention_mask": GraphInput((_BATCH, length), "mask")}
-    axes = [_ITEMS if isinstance(size, str) else size for size in reader.shapes()[0][1:]]
-    names = {ImageReader: "pixel_values", FrameReader: "samples", PointReader: "points"}
-    inputs = {names.get(type(reader), "tracks"): GraphInput((_BATCH, *axes))}
-    return inputs | {"lengths": GraphInput((_BATCH,), "lengths")} if _ITEMS in axes else inputs
-
-
-def _answer(model: Any) -> Graph:
-    inputs, outputs, writer = _inputs_of(model.reader, _NEW[0]), ["probabilities"], model.writer
+def _source_inputs(model: Any, length: str) -> dict[str, GraphInput]:
+    """Return the inputs of a reader; length: the axis of tokens."""
+    reader, writer = model.reader, model.writer
+    if not isinstance(reader, TokenReader):
+        axes = [_ITEMS if isinstance(size, str) else size for size in reader.shapes()[0][1:]]
+        inputs = {_INPUTS.get(type(reader), "tracks"): GraphInput((_BATCH, *axes))}
+        return inputs | {"lengths": GraphInput((_BATCH,), "lengths")} if _ITEMS in axes else inputs
+    ids = GraphInput((_BATCH, length), "ids", reader.table.num_embeddings)
+    inputs = {"input_ids": ids, "attention_mask": GraphInput((_BATCH, length), "mask")}
     if isinstance(writer, NaiveBayesWriter):
         sizes = len(writer.kinds), writer.output.out_features
-        inputs["ratios"] = GraphInput((_BATCH, _NEW[0], *sizes))
-    elif isinstance(writer, NumberWriter):
-        outputs = ["numbers"]
-    elif isinstance(writer, SetWriter):
-        outputs = ["logits", "regions"]
-    elif isinstance(writer, TrackWriter | SceneTrackWriter):
-        outputs = ["paths", "probabilities"][: 1 if writer.head.paths == 1 else 2]
-    return Graph("model", _AnswerGraph(model, [*inputs]), inputs, outputs)
+        inputs["ratios"] = GraphInput((_BATCH, length, *sizes))
+    return inputs
 
 
-def _decoder(model: Any, name: str, new: str, before: str) -> Graph:
-    core, outputs, is_text = model.core, ["logits"], isinstance(model.reader, TokenReader)
+def _decoder(model: Any, name: str, source: Any) -> Graph:
+    """Return the graph of a decoder, given an example of a source."""
+    tokens = torch.zeros(EXAMPLE[_BATCH], dtype=torch.int64)
+    example = model.step(tokens, model.start(source, rows=len(tokens)))[1].core
+    state, is_text = _tensors_of(model.core, example), isinstance(model.reader, TokenReader)
+    count = _NEW if isinstance(model.core, Transformer) else 1
     vocab = model.writer.inputs.table.num_embeddings
-    inputs = {"input_ids": GraphInput((_BATCH, new), "ids", vocab)}
-    if model.reader is None:
-        inputs["attention_mask"] = GraphInput((_BATCH, f"{before} + {new}"), "past mask")
-    elif is_text:
+    inputs = {"input_ids": GraphInput((_BATCH, count), "ids", vocab)}
+    if model.reader is None and count == _NEW:
+        inputs["attention_mask"] = GraphInput((_BATCH, f"{_PAST} + {_NEW}"), "past mask")
+    elif is_text and "0.encoder.key" in state:
         inputs["encoder_attention_mask"] = GraphInput((_BATCH, _SOURCE), "mask")
-    source = _SOURCE if model.reader is None or is_text else model.reader.shapes()[1][1]
-    own, cross = (".decoder", ".encoder") if core.encodes else ("", "")
-    for number, block in enumerate(core.decoder):
-        parts = [(own, block.attention, before), (cross, block.cross, source)]
-        for part, attention, length in parts if core.encodes else parts[:1]:
-            memory = attention.memory(torch.zeros(1, 1, core.width))
-            for kind, pairs in (("key", memory.keys), ("value", memory.values)):
-                axes = _BATCH, pairs.shape[1], length, pairs.shape[3]
-                inputs[f"past_key_values.{number}{part}.{kind}"] = GraphInput(axes)
-                outputs += [] if part == ".encoder" else [f"present.{number}{part}.{kind}"]
-    return Graph(name, _DecoderGraph(model, [*inputs]), inputs, outputs)
+    for part, tensor in state.items():
+        axes: list[int | str] = [_BATCH, *tensor.shape[1:]]
+        if part.endswith(("key", "value")) and (is_text or ".encoder." not in part):
+            axes[-2] = _SOURCE if ".encoder." in part else _PAST
+        inputs[f"past_key_values.{part}"] = GraphInput(tuple(axes))
+    return Graph(name, model, partial(_decode, example), inputs)
 
 
-class _AnswerGraph(nn.Module):
-    """Prediction of a model from the inputs of its reader."""
+def _map_state(core: Any, state: Any, visit: Any, mask: Mask | None = None) -> Any:
+    """Return a state with visit(name, tensor) for each tensor; mask: of the source."""
+    own = ".decoder" if core.encodes else ""
 
-    def __init__(self, model: Any, names: Sequence[str]):
-        super().__init__()
-        self.model, self.names = model, tuple(names)
+    def pairs(name: str, memory: Any, mask: Mask | None = None) -> Any:
+        if memory is None:
+            return None
+        keys, values = visit(f"{name}.key", memory.keys), visit(f"{name}.value", memory.values)
+        return Memory(keys, values, mask, memory.mapped_by)
 
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        answer = self.model(self.source(inputs))
-        return (answer,) if isinstance(answer, Tensor) else tuple(answer)
+    if isinstance(state, TransformerState):
+        pasts, sources = [], []
+        for layer, (past, source) in enumerate(zip(state.pasts, state.sources, strict=True)):
+            pasts.append(pairs(f"{layer}{own}", past))
+            sources.append(pairs(f"{layer}.encoder", source, mask))
+        return TransformerState(tuple(sources), tuple(pasts))
+    cells: list[Any] = []
+    for layer, cell in enumerate(state.cells):
+        if isinstance(cell, Past):
+            # With a slot for the next pair, which is masked: there is always one to read.
+            read, old = visit(f"{layer}{own}.read", cell.read), pairs(f"{layer}{own}", cell.memory)
+            keys, values = (pad(part, (0, 0, 0, 1)) for part in (old.keys, old.values))
+            size = torch.full((), old.size)
+            slots = StaticMemory(keys, values, size, FilledSlots(), old.mapped_by)
+            cells.append(Past(read, read, slots))  # no step uses the last output
+        else:
+            parts = zip(("state", "cell"), cell, strict=False)
+            cells.append(tuple(visit(f"{layer}{own}.{kind}", part) for kind, part in parts))
+    context = None if state.context is None else visit(f"0{own}.context", state.context)
+    return RecurrentDecoderState(tuple(cells), context, pairs("0.encoder", state.memory, mask))
 
-    def source(self, inputs: Sequence[Tensor]) -> Any:
-        given = dict(zip(self.names, inputs, strict=True))
-        mask, lengths = given.get("attention_mask"), given.get("lengths")
-        lengths = lengths if mask is None else mask.sum(1)
-        source: Any = inputs[0] if lengths is None else Padded(inputs[0], lengths)
-        return RatioTexts(source, given["ratios"]) if "ratios" in given else source
+
+def _tensors_of(core: Any, state: Any) -> dict[str, Tensor]:
+    """Return the tensors of a state by name."""
+    tensors: dict[str, Tensor] = {}
+    _map_state(core, state, tensors.setdefault)
+    return tensors
 
 
-class _EncoderGraph(_AnswerGraph):
-    """Encoded source of a model, with its keys and values for each block of the decoder."""
-
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        encoded, pairs = self.model.encoder(self.source(inputs)), list[Tensor]()
-        for block in self.model.core.decoder:
-            memory = block.read_source(encoded.items, None)
-            pairs += memory.keys, memory.values
-        return (encoded.items, *pairs)
+def source_of(given: Tensors) -> Any:
+    """Return what a reader reads from the inputs of a graph."""
+    items, mask = next(iter(given.values())), given.get("attention_mask")
+    lengths = given.get("lengths") if mask is None else mask.sum(1)
+    source: Any = items if lengths is None else Padded(items, lengths)
+    return RatioTexts(source, given["ratios"]) if "ratios" in given else source
 
 
-class _DecoderGraph(_AnswerGraph):
-    """Logits of next tokens after past keys and values, and these with the new ones."""
+def _answer(model: Any, given: Tensors) -> Tensors:
+    answer, writer = model(source_of(given)), getattr(model, "writer", None)
+    if not isinstance(answer, Tensor):
+        return answer._asdict()
+    if writer is None:
+        return {"reconstructions": answer}
+    return {_OUTPUTS.get(type(writer), "probabilities"): answer}
 
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        given = dict(zip(self.names, inputs, strict=True))
-        past = iter([tensor for name, tensor in given.items() if name.startswith("past")])
-        core, present, mask = self.model.core, list[Tensor](), given.get("encoder_attention_mask")
-        source_mask, source = None if mask is None else padding(mask.sum(1)), None
-        items, padding_mask = self._embed(given)
-        for block in core.decoder:
-            old = Memory(next(past), next(past), mapped_by=block.attention.read.score)
-            if core.encodes:
-                source = Memory(next(past), next(past), source_mask, block.cross.read.score)
+
+def _encode(model: Any, given: Tensors) -> Tensors:
+    """Return the encoded source, and the tensors that a decoder begins with."""
+    encoded = model.encoder(source_of(given))
+    state = _tensors_of(model.core, model.core.begin(encoded))
+    present = {f"present.{name}": tensor for name, tensor in state.items()}
+    return {"last_hidden_state": encoded.items} | present
+
+
+def _decode(example: Any, model: Any, given: Tensors) -> Tensors:
+    """Return logits and the tensors of the next state; example: a state with other tensors."""
+    core, mask = model.core, given.get("encoder_attention_mask")
+    mask = None if mask is None else padding(mask.sum(1))
+    state = _map_state(core, example, lambda name, _: given[f"past_key_values.{name}"], mask)
+    if isinstance(core, Transformer):
+        items, padding_mask = _embed(model, given, state.pasts[0].size)
+        pasts, blocks = [], list[Any](core.decoder)
+        for block, old, source in zip(blocks, state.pasts, state.sources, strict=True):
             items, new = block.step(items, old, source, intersect(block.mask(), padding_mask))
-            present += new.keys, new.values
-        return (self.model.writer.answer(core.decoder_norm(items)), *present)
+            pasts.append(new)
+        hidden, state = core.decoder_norm(items), replace(state, pasts=tuple(pasts))
+    else:
+        item, state = core.step(model.writer.embed(given["input_ids"])[:, 0], state)
+        hidden = item.unsqueeze(1)
+    outputs = {"logits": model.writer.answer(hidden)}
+    for name, tensor in _tensors_of(core, state).items():
+        if ".encoder." not in name:
+            outputs[f"present.{name}"] = tensor
+    return outputs
 
-    def _embed(self, given: Mapping[str, Tensor]) -> tuple[Tensor, Mask | None]:
-        """Return the decoder inputs, and the mask of the padding of a language model."""
-        ids, core = given["input_ids"], self.model.core
-        start = next(part for name, part in given.items() if name.startswith("past")).shape[2]
-        items, positions = self.model.writer.embed(ids, start), core.target_positions
-        if core.encodes or not positions.adds:
-            items = positions(items, start)
-        if core.encodes:
-            return core.decoder_embedding_norm(items), None
-        # As many columns as keys, by an index: torch.export does not compare sums of sizes.
-        columns = torch.arange(start + ids.shape[1], device=ids.device)
-        mask = given["attention_mask"].index_select(1, columns)
-        if positions.adds:  # those of the tokens without the padding before them
-            vectors = positions(items.new_zeros(1, columns.shape[0], items.shape[-1]))[0]
-            items = items + vectors[(mask.cumsum(1) - 1).clamp(min=0)[:, start:]]
-        return core.decoder_embedding_norm(items), dense(mask.bool().unsqueeze(1))
+
+def _embed(model: Any, given: Tensors, start: int) -> tuple[Tensor, Mask | None]:
+    """Return the decoder inputs, and the mask of the padding of a language model."""
+    ids, core = given["input_ids"], model.core
+    items, positions = model.writer.embed(ids, start), core.target_positions
+    if core.encodes or not positions.adds:
+        items = positions(items, start)
+    if core.encodes:
+        return core.decoder_embedding_norm(items), None
+    # As many columns as keys, by an index: torch.export does not compare sums of sizes.
+    columns = torch.arange(start + ids.shape[1], device=ids.device)
+    mask = given["attention_mask"].index_select(1, columns)
+    if positions.adds:  # those of the tokens without the padding before them
+        vectors = positions(items.new_zeros(1, columns.shape[0], items.shape[-1]))[0]
+        items = items + vectors[(mask.cumsum(1) - 1).clamp(min=0)[:, start:]]
+    return core.decoder_embedding_norm(items), dense(mask.bool().unsqueeze(1))
 
 
 def export(trained: Any, folder: Path, options: Any, notify: Callable[[str], None]) -> None:
@@ -276,13 +308,13 @@ def write_graphs(
     model = copy.deepcopy(trained.model).cpu()
     parts = [part for part in model.modules() if isinstance(part, PositionalEncoding)]
     limits = [part.max_length for part in parts if part.max_length is not None]
+    content: dict[str, Any] = {"regard": __version__, "recipe": trained.run.recipe}
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(1)
         graphs = graphs_of(model)
         check_graphs(model, graphs, write(graphs), min([64, *limits]))
-    content: dict[str, Any] = {"regard": __version__, "recipe": trained.run.recipe}
+        content["graphs"] = [{"file": graph.name + suffix} | graph.describe() for graph in graphs]
     content["max_length"] = min(limits, default=None)
-    content["graphs"] = [{"file": graph.name + suffix} | graph.describe() for graph in graphs]
     if hasattr(trained.recipe, "tokenizer"):
         content["special_tokens"] = msgspec.structs.asdict(trained.recipe.tokenizer.specials)
     write_atomically(folder / "graphs.json", json.dumps(content, indent=2) + "\n")
@@ -291,47 +323,43 @@ def write_graphs(
 
 def check_graphs(model: Any, graphs: Sequence[Graph], runs: Sequence[Run], longest: int) -> None:
     """Raise UserError unless functions that run the graphs give the outputs of the model."""
-    smallest: dict[str, int] = dict.fromkeys(EXAMPLE, 1) | dict.fromkeys(_PAST, 0) | {_ITEMS: 2}
-    largest = smallest | dict.fromkeys(_PAST, longest - 2)
-    largest |= {_BATCH: 33, _SOURCE: longest, _ITEMS: 300}
     writes_tokens = isinstance(getattr(model, "writer", None), TokenWriter)
-    largest[_NEW[0]] = 1 if writes_tokens else longest
+    smallest: dict[str, int] = dict.fromkeys(EXAMPLE, 1) | {_PAST: 0, _ITEMS: 2}
+    largest = {_BATCH: 33, _SOURCE: longest, _ITEMS: 300, _PAST: longest - 2}
+    largest[_NEW] = 1 if writes_tokens else longest
     for graph, run in zip(graphs, runs, strict=True):
         for sizes in (smallest, EXAMPLE, largest):
-            inputs = graph.example(sizes)
-            for output in zip(graph.outputs, run(*inputs), graph.module(*inputs), strict=True):
-                _check_output(*output)
+            _check_outputs(run(inputs := graph.example(sizes)), graph(inputs))
     if writes_tokens:
         _check_text(model, graphs, runs)
 
 
 def _check_text(model: Any, graphs: Sequence[Graph], runs: Sequence[Run]) -> None:
-    """Compare the logits of two parts of a target, one after the other, with those of the model."""
+    """Compare the logits of parts of a target, one after the other, with those of the model."""
     *encoders, decoder = graphs
-    example = decoder.example(EXAMPLE | dict.fromkeys(_PAST, 0))
-    given = dict(zip(decoder.inputs, example, strict=True))
-    source, logits = None, []
-
-    def keep(graph: Graph, outputs: Sequence[Tensor]) -> None:
-        for name, output in zip(graph.outputs, outputs, strict=True):
-            given[name.replace("present.", "past_key_values.")] = output
-
+    example = decoder.example(EXAMPLE | {_PAST: 0})
+    given = {name: torch.zeros_like(tensor) for name, tensor in example.items()}
+    source, logits, renamed = None, [], ("present.", "past_key_values.")
     for encoder in encoders:
         inputs = encoder.example(EXAMPLE)
-        source, given["encoder_attention_mask"] = encoder.module.source(inputs), inputs[-1]
-        keep(encoder, runs[0](*inputs))
-    tokens = torch.randint(decoder.inputs["input_ids"].high, (EXAMPLE[_BATCH], 6))
-    for begin, end in ((0, 3), (3, 5)):
-        given["input_ids"] = tokens[:, begin:end]
-        given["attention_mask"] = torch.ones_like(tokens[:, :end])
-        keep(decoder, runs[-1](*(given[name] for name in decoder.inputs)))
-        logits.append(given["logits"])
+        source, outputs = source_of(inputs), runs[0](inputs)
+        given |= {f"encoder_{name}": tensor for name, tensor in inputs.items()}
+        given |= {name.replace(*renamed): output for name, output in outputs.items()}
+    tokens = torch.randint(decoder.inputs["input_ids"].high, (EXAMPLE[_BATCH], 7))
+    size = 3 if decoder.inputs["input_ids"].axes[1] == _NEW else 1
+    for begin in range(0, 6, size):
+        given["input_ids"] = tokens[:, begin : begin + size]
+        given["attention_mask"] = torch.ones_like(tokens[:, : begin + size])
+        outputs = runs[-1]({name: given[name] for name in decoder.inputs})
+        given |= {name.replace(*renamed): output for name, output in outputs.items()}
+        logits.append(outputs["logits"])
     target = Padded(tokens, torch.full((len(tokens),), tokens.shape[1]))
-    _check_output("logits", torch.cat(logits, 1), model(source, target))
+    _check_outputs({"logits": torch.cat(logits, 1)}, {"logits": model(source, target)})
 
 
-def _check_output(name: str, actual: Tensor, expected: Tensor) -> None:
-    """Raise UserError unless an output is equal up to 1e-4 of the largest number."""
-    bound = 1e-4 * float(expected.abs().max()) if expected.numel() else 0.0
-    if not torch.allclose(actual, expected, rtol=0, atol=bound):
-        raise UserError(f"{name} of the exported file differs by more than {bound:.1e}")
+def _check_outputs(actual: Tensors, expected: Tensors) -> None:
+    """Raise UserError unless outputs are equal up to 1e-4 of the largest number of each."""
+    for name, wanted in expected.items():
+        bound = 1e-4 * float(wanted.abs().max()) if wanted.numel() else 0.0
+        if not torch.allclose(actual[name], wanted, rtol=0, atol=bound):
+            raise UserError(f"{name} of the exported file differs by more than {bound:.1e}")

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from regard.errors import UserError
-from regard.exchange.graphs import Graph, Run, write_graphs
+from regard.exchange.graphs import Graph, Run, Tensors, write_graphs
 
 _WEIGHTS = "weights.bin"
 _LEAST, _MOST = 1 << 10, 1 << 30
@@ -90,10 +89,11 @@ def _open(path: Path) -> Run:
     """Return a function that runs a model by ONNX Runtime."""
     session = importlib.import_module("onnxruntime").InferenceSession(path)
 
-    def run(*inputs: Tensor) -> list[Tensor]:
-        pairs = zip(session.get_inputs(), inputs, strict=True)
-        outputs = session.run(None, {given.name: tensor.numpy() for given, tensor in pairs})
-        return [*map(torch.from_numpy, outputs)]
+    names = [output.name for output in session.get_outputs()]
+
+    def run(given: Tensors) -> Tensors:
+        arrays = {name: tensor.numpy() for name, tensor in given.items()}
+        return dict(zip(names, map(torch.from_numpy, session.run(None, arrays)), strict=True))
 
     return run
 

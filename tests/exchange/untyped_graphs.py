@@ -4,7 +4,10 @@ Run by test_graphs.py in a process of its own, without the shape checks of the o
 """
 
 import json
-from collections.abc import Callable, Sequence
+import mimetypes
+import shutil
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,15 +17,18 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from playwright.sync_api import Route, sync_playwright
 from torch import Tensor
 
 import regard
+from docs.gallery.browser import launch_browser
 from regard.attention.masks import Padded
 from regard.cli.main import main
 from regard.data.batches import pad
 from regard.errors import UserError
 from regard.exchange import graphs
 from regard.exchange import onnx as onnx_format
+from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.recipes.registry import RECIPES
 from tests.helpers import save_weights
 from tests.recipes.tiny import quick_options
@@ -51,18 +57,24 @@ class Exported:
         return dict(zip(names, outputs, strict=True))
 
     def empty(self, name: str, rows: int) -> dict[str, Tensor]:
-        """Return past keys and values of length 0."""
+        """Return past keys and values of length 0, and other states of zeros."""
         past = {}
         for own in self.sessions[name].get_inputs():
             if own.name.startswith("past") and ".encoder." not in own.name:
-                _, heads, _, size = own.shape
-                past[own.name] = torch.zeros(rows, heads, 0, size)
+                sizes = [0 if isinstance(size, str) else size for size in own.shape[1:]]
+                past[own.name] = torch.zeros(rows, *sizes)
         return past
 
 
 def to_past(outputs: dict[str, Tensor]) -> dict[str, Tensor]:
     pairs = [(name, value) for name, value in outputs.items() if name.startswith("present.")]
     return {name.replace("present.", "past_key_values."): value for name, value in pairs}
+
+
+def drop_core(words: list[str]) -> list[str]:
+    """Return options without those of the core."""
+    pairs = zip(words[::2], words[1::2], strict=True)
+    return [word for pair in pairs if not pair[0].startswith("--model.core") for word in pair]
 
 
 def as_run(recipe: Any, model: Any, folder: Path) -> Any:
@@ -87,11 +99,20 @@ def close(actual: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(actual, expected, rtol=0, atol=bound)
 
 
-RECURRENT = "--model.core recurrent --model.core.width 8 --model.core.hidden 8 --naive-bayes"
-CASES = [(onnx_format, "translate", ""), (onnx_format, "reviews", f"{RECURRENT} words")]
-OTHER = [name for name in RECIPES if name not in ("dates", "reviews", "translate")]
+SMALL = "--model.core.width 8 --model.core.hidden 8"
+RECURRENT = f"--model.core recurrent {SMALL}"
+CHAIN = f"--model.core self-attentive {SMALL} --model.core.self-attention-hidden 6"
+CASES = [
+    (onnx_format, "reviews", f"{RECURRENT} --naive-bayes words"),
+    (graphs, "dates", RECURRENT),
+    (graphs, "language", CHAIN),
+]
+OTHER = [name for name in RECIPES if name not in ("dates", "reviews")]
 SLOW = [*((onnx_format, name, "") for name in OTHER), (graphs, "points", "")]
-SLOW += [(graphs, "caption", ""), (graphs, "reviews", f"{RECURRENT} none")]
+SLOW += [(graphs, "caption", ""), (graphs, "reviews", f"{RECURRENT} --naive-bayes none")]
+SLOW += [(onnx_format, "caption", RECURRENT), (onnx_format, "tags", CHAIN)]
+SLOW += [(graphs, "dates", CHAIN), (graphs, "language", RECURRENT)]
+SLOW += [(graphs, "draw", f"{RECURRENT} --position-embeddings sequence")]
 
 
 @pytest.mark.parametrize(
@@ -102,14 +123,17 @@ def test_graphs_of_every_recipe_are_those_of_the_model(
     tmp_path: Path, module: Any, name: str, options: str
 ):
     # `export` compares them, at other sizes than those of the example.
-    words = [*quick_options(name)[:6], *options.split()] if options else []
+    words = quick_options(name)
+    if options:
+        words = [*drop_core(words), *options.split()]
     recipe, model = untrained(name, tmp_path, *words)
     out = tmp_path / "out"
     out.mkdir()
     module.export(as_run(recipe, model, tmp_path), out, None, print)
     content = json.loads((out / "graphs.json").read_text(encoding="utf-8"))
     assert [*map(sorted, (graph.keys() for graph in content["graphs"]))]
-    files = {graph["file"] for graph in content["graphs"]}
+    files = {"weights.bin"} & {path.name for path in out.iterdir()}
+    files |= {graph["file"] for graph in content["graphs"]}
     assert files | {"graphs.json", "artifacts"} == {path.name for path in out.iterdir()}
 
 
@@ -128,16 +152,32 @@ def test_graphs_of_every_recipe_are_those_of_the_model(
             "--model.core.positions relative --model.core.norm-order post",
             marks=pytest.mark.slow,
         ),
+        pytest.param(f"{RECURRENT} --model.core.layers 2", marks=pytest.mark.slow),
+        pytest.param(CHAIN, marks=pytest.mark.slow),
+        pytest.param(
+            f"{RECURRENT} --model.core.cell lstm --model.core.attention none "
+            "--model.core.directions 1",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            f"{RECURRENT} --model.core.cell rnn --model.core.attention location "
+            "--model.core.value-map 5",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            f"{CHAIN} --model.core.cell gru --model.core.layers 2 --model.core.choice topk "
+            "--model.core.self-attention-recency learned",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_fifty_steps_of_a_decoder_give_the_logits_of_the_model(tmp_path: Path, options: str):
     model, exported = export("dates", tmp_path, *options.split())
     names = {graph["name"]: graph for graph in exported.content["graphs"]}
-    assert [own["name"] for own in names["decoder"]["inputs"]][:3] == [
-        "input_ids",
-        "encoder_attention_mask",
-        "past_key_values.0.decoder.key",
-    ]
+    inputs = [own["name"] for own in names["decoder"]["inputs"]]
+    if not options.startswith("--model.core "):
+        expected = ["input_ids", "encoder_attention_mask", "past_key_values.0.decoder.key"]
+        assert inputs[:3] == expected
     source_vocab, vocab = (
         table.num_embeddings for table in (model.reader.table, model.writer.inputs.table)
     )
@@ -146,7 +186,7 @@ def test_fifty_steps_of_a_decoder_give_the_logits_of_the_model(tmp_path: Path, o
         lengths = torch.randint(1, length + 1, (rows,))
         mask = (torch.arange(length) < lengths[:, None]).long()
         encoded = exported.run("encoder", input_ids=ids, attention_mask=mask)
-        past = to_past(encoded) | exported.empty("decoder", rows)
+        past = exported.empty("decoder", rows) | to_past(encoded)
         with torch.no_grad():
             state = model.start(Padded(ids, lengths))
             close(encoded["last_hidden_state"], model.encoder(Padded(ids, lengths)).items)
@@ -154,6 +194,7 @@ def test_fifty_steps_of_a_decoder_give_the_logits_of_the_model(tmp_path: Path, o
                 tokens = torch.randint(vocab, (rows,))
                 logits, state = model.step(tokens, state)
                 given = {"input_ids": tokens[:, None], "encoder_attention_mask": mask}
+                assert past.keys() | given.keys() >= {*inputs}
                 outputs = exported.run("decoder", **given, **past)
                 past |= to_past(outputs)
                 close(outputs["logits"][:, 0], logits)
@@ -195,8 +236,26 @@ def test_language_model_reads_prompts_of_unequal_lengths(tmp_path: Path, options
         close(actual[row, begin:], expected[0])
 
 
-def test_greedy_outputs_of_dates_are_those_of_predict(tmp_path: Path):
-    run_folder, out = tmp_path / "run", tmp_path / "out"
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [CHAIN, RECURRENT])
+def test_recurrent_language_model_begins_with_zeros(tmp_path: Path, options: str):
+    words = [*drop_core(quick_options("language")), *options.split()]
+    model, exported = export("language", tmp_path, *words)
+    past, state = exported.empty("model", 3), model.start(rows=3)
+    with torch.no_grad():
+        for _ in range(20):
+            tokens = torch.randint(model.writer.inputs.table.num_embeddings, (3,))
+            logits, state = model.step(tokens, state)
+            outputs = exported.run("model", input_ids=tokens[:, None], **past)
+            past = to_past(outputs)
+            close(outputs["logits"][:, 0], logits)
+
+
+@pytest.fixture(scope="module")
+def dates(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path, list[str], list[str]]:
+    """Return a run, the folder of its export as ONNX, and inputs with their outputs."""
+    folder = tmp_path_factory.mktemp("dates")
+    run_folder, out = folder / "run", folder / "out"
     assert main(["train", "dates", "--run", str(run_folder), *quick_options("dates")]) == 0
     run = regard.load(run_folder, engine="torch", notify=lambda _: None)
     torch.manual_seed(3)
@@ -209,10 +268,15 @@ def test_greedy_outputs_of_dates_are_those_of_predict(tmp_path: Path):
     options = ["export", str(run_folder), "--out", str(out), "--to"]
     assert main([*options, "onnx"]) == 0
     assert main([*options, "torch"]) == 2  # the folder exists
-    exported, recipe = Exported(out), run.recipe
     texts = [f"{day} {month} {1950 + day}" for day in range(1, 21) for month in "abcdefghij"]
     expected = run.predict(texts)
     assert len(set(expected)) > 20
+    return run, out, texts, expected
+
+
+def test_greedy_outputs_of_dates_are_those_of_predict(dates: Any):
+    run, out, texts, expected = dates
+    exported, recipe = Exported(out), run.recipe
     start, eos, padding = recipe.search_ids()
     sources = [recipe.preprocess(text, 1)[0].ids for text in texts]
     given = pad(sources, recipe.source_tokenizer.source_ends)
@@ -230,6 +294,85 @@ def test_greedy_outputs_of_dates_are_those_of_predict(tmp_path: Path):
         assert recipe.tokenizer.decode(row[: [*row, eos].index(eos)]) == wanted
 
 
+WEB = "onnxruntime-web@1.30.0"
+GREEDY = """
+import * as ort from "./ort.wasm.bundle.min.mjs";
+ort.env.wasm.numThreads = 1;
+const int64 = (values) =>
+  new ort.Tensor("int64", BigInt64Array.from(values, BigInt), [1, values.length]);
+const open = (name) => ort.InferenceSession.create(name);
+const [encoder, decoder, { graphs, special_tokens: special }] = await Promise.all([
+  open("encoder.onnx"), open("decoder.onnx"), (await fetch("graphs.json")).json(),
+]);
+const inputs = graphs.find((graph) => graph.name === "decoder").inputs;
+
+window.predict = async (ids, limit) => {
+  const mask = int64(ids.map(() => 1));
+  const past = {};
+  const keep = (outputs) => {
+    for (const [name, value] of Object.entries(outputs))
+      if (name.startsWith("present")) past[name.replace("present", "past_key_values")] = value;
+    return outputs;
+  };
+  for (const { name, shape } of inputs.filter((input) => input.name.includes(".decoder.")))
+    past[name] = new ort.Tensor("float32", [], [1, shape[1], 0, shape[3]]);
+  keep(await encoder.run({ input_ids: int64(ids), attention_mask: mask }));
+  const tokens = [special.start];
+  while (tokens.length <= limit && tokens.at(-1) !== special.eos) {
+    const last = { input_ids: int64(tokens.slice(-1)), encoder_attention_mask: mask };
+    const logits = keep(await decoder.run({ ...last, ...past })).logits.data;
+    logits[special.start] = logits[special.pad] = -Infinity;
+    tokens.push(logits.indexOf(Math.max(...logits)));
+  }
+  return tokens.slice(1);
+};
+"""
+
+
+@pytest.mark.slow
+def test_greedy_outputs_in_a_browser_are_those_of_predict(dates: Any, tmp_path: Path):
+    """`onnxruntime-web` in Chromium, without a request to another host."""
+    run, out, texts, expected = dates
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("needs npm")
+    install = [npm, "install", "--prefix", str(tmp_path), "--ignore-scripts", WEB]
+    if subprocess.run(install, capture_output=True, check=False).returncode:
+        pytest.skip(f"npm cannot install {WEB}")
+    requests = []
+
+    def answer(route: Route) -> None:
+        name = route.request.url.rpartition("/")[2]
+        requests.append(route.request.url)
+        if name in ("", "greedy.mjs"):
+            page = "<!doctype html><script type=module src=greedy.mjs></script>"
+            kind = "text/javascript" if name else "text/html"
+            return route.fulfill(body=GREEDY if name else page, content_type=kind)
+        path = out / name
+        if not path.exists():
+            path = tmp_path / "node_modules" / "onnxruntime-web" / "dist" / name
+        return route.fulfill(path=path, content_type=mimetypes.guess_type(name)[0])
+
+    recipe = run.recipe
+    eos = recipe.search_ids()[1]
+    assert not (out / "weights.bin").exists()
+    with sync_playwright() as playwright:
+        browser = launch_browser(playwright)
+        page = browser.new_page()
+        page.route("**/*", answer)
+        page.goto("http://graphs.test/")
+        page.wait_for_function("!!window.predict")
+        for text, wanted in zip(texts[::10], expected[::10], strict=True):
+            source = recipe.preprocess(text, 1)[0].ids
+            ids = pad([source], recipe.source_tokenizer.source_ends).items[0].tolist()
+            limit = recipe.search_config().limit(len(ids))
+            row = page.evaluate("([ids, limit]) => predict(ids, limit)", [ids, limit])
+            assert recipe.tokenizer.decode(row[: [*row, eos].index(eos)]) == wanted
+        browser.close()
+    assert all(url.startswith("http://graphs.test/") for url in requests)
+    assert any(url.endswith(".wasm") for url in requests)
+
+
 def test_files_hold_each_weight_once_and_nothing_of_the_machine(tmp_path: Path):
     options = [*quick_options("translate")[:6], "--tokenizer.kind", "word", *CORE.split()]
     model, exported = export("translate", tmp_path, *options)
@@ -244,25 +387,25 @@ def test_files_hold_each_weight_once_and_nothing_of_the_machine(tmp_path: Path):
 
 def test_export_that_differs_from_the_model_is_refused(tmp_path: Path, monkeypatch):
     recipe, model = untrained("tags", tmp_path)
-    original = graphs._AnswerGraph.source
+    original = graphs.source_of
 
-    def drop_padding(self: Any, inputs: Sequence[Tensor]) -> Any:
-        padded = original(self, inputs)
+    def drop_padding(given: dict[str, Tensor]) -> Any:
+        padded = original(given)
         return (
             padded
             if torch.compiler.is_exporting()
             else Padded(padded.items, padded.lengths * 0 + 1)
         )
 
-    monkeypatch.setattr(graphs._AnswerGraph, "source", drop_padding)
+    monkeypatch.setattr(graphs, "source_of", drop_padding)
     with pytest.raises(UserError, match="probabilities of the exported file differs"):
         graphs.export(as_run(recipe, model, tmp_path), tmp_path, None, print)
 
 
-def test_other_decoders_and_missing_packages_are_refused_in_one_line(tmp_path: Path, monkeypatch):
-    options = ["--model.core", "recurrent", "--model.core.width", "8", "--model.core.hidden", "8"]
-    recipe, model = untrained("dates", tmp_path, *options)
-    with pytest.raises(UserError, match="Recurrent cannot be exported: its graph is unrolled"):
+def test_positions_of_a_recurrent_writer_and_missing_packages_are_refused(tmp_path, monkeypatch):
+    recipe, model = untrained("dates", tmp_path, *RECURRENT.split())
+    model.writer.positions = Sinusoidal(8)
+    with pytest.raises(UserError, match="with positions of its outputs cannot be exported"):
         graphs.export(as_run(recipe, model, tmp_path), tmp_path, None, print)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"needs onnx: pip install onnx onnxscript onnxruntime"):

@@ -48,8 +48,11 @@ class RelativeBias(DistanceBias):
     def bucket(self, distance: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
         """Return the bucket of each distance, position of the key minus position of the query."""
         past = distance.abs() if self.two_sided else (-distance).clamp(min=0)
-        bounds = constant(tensor_of, self._bounds, device=past.device, dtype=torch.int64)
-        bucket = torch.bucketize(past, bounds, right=True)
+        if torch.compiler.is_exporting():  # by numbers: a scan takes no constant tensors
+            bucket = torch.stack([past >= bound for bound in self._bounds]).sum(0)
+        else:
+            bounds = constant(tensor_of, self._bounds, device=past.device, dtype=torch.int64)
+            bucket = torch.bucketize(past, bounds, right=True)
         return bucket + (distance > 0) * (self.table.shape[-1] // 2) if self.two_sided else bucket
 
     def at(self, distance: Int[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "..."]:

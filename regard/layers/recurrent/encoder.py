@@ -113,7 +113,7 @@ class RecurrentEncoder(nn.Module):
             return after, tuple(part.clone() for part in after)
 
         zeros = items.new_zeros(CELLS[self.cell].parts, items.shape[0], self.rnn.hidden_size)
-        return scan(step, tuple(part.clone() for part in zeros), items)
+        return scan(step, tuple(part.clone() for part in zeros), items)[1]
 
 
 def run_layers(

@@ -50,9 +50,10 @@ from torch.nn.functional import linear
 
 from regard.attention.biases import RelativeBias
 from regard.attention.choices import Choice
-from regard.attention.memory import KeyValueCache, Memory, keep_last
+from regard.attention.masks import FilledSlots
+from regard.attention.memory import KeyValueCache, Memory, StaticMemory, keep_last
 from regard.attention.scores import BareAdditive, Dot, ScaledDot, Score
-from regard.compat.torch import run_pre_hooks
+from regard.compat.torch import run_pre_hooks, scan
 from regard.layers.read import Read, Role
 from regard.layers.recurrent.cells import CELLS, CellState, xavier_gates_
 
@@ -178,12 +179,31 @@ class SelfAttentiveCell(nn.Module):
         self, items: Float[Tensor, "batch time input_dim"]
     ) -> tuple[Float[Tensor, "batch time hidden"], ...]:
         """Return the states after each item of a batch of sequences, part by part (h, then c)."""
+        if torch.compiler.is_exporting():
+            return self._scan(self.project(items))
         past = self.begin(items.shape[0])
         for projected in self.project(items).unbind(1):
             past = self(projected, past)
         if past.memory is None:
             return (items.new_zeros(*items.shape[:2], self.hidden),) * self.cell.parts
         return past.memory.values.chunk(self.cell.parts, -1)
+
+    def _scan(self, projected: Tensor) -> CellState:
+        """Return what `run` does, in an exported program: the past is in slots for all items."""
+
+        def step(state: tuple[Tensor, ...], projected: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+            read, keys, values, length = state
+            keys, values = keys.clone(), values.clone()
+            slots = StaticMemory(keys, values, length, FilledSlots(), self.read.score)
+            past = self(projected, Past(read, read, slots))  # no step uses the last output
+            return (past.read, keys, values, length + 1), past.output.clone()
+
+        read = projected.new_zeros(projected.shape[0], self.cell.parts * self.hidden)
+        sizes = self.size, read.shape[1]
+        keys, values = (projected.new_zeros(*projected.shape[:2], size) for size in sizes)
+        start = read, keys, values, read.new_zeros((), dtype=torch.int64)
+        (_, _, values, _), _ = scan(step, start, projected)
+        return values.chunk(self.cell.parts, -1)
 
     def extra_repr(self) -> str:
         return f"size={self.size}, feeds_back={self.feedback_weight is not None}"

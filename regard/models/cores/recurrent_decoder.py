@@ -315,7 +315,7 @@ class RecurrentDecoderCore(Core, ABC, Generic[ConfigT]):
             after = self._advance(item, before)
             return (after.cells, *(after.context for _ in context)), _output(after).clone()
 
-        return scan(step, (state.cells, *context), projected)
+        return scan(step, (state.cells, *context), projected)[1]
 
     @property
     def _decoder(self) -> list[AnyCell]:

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from regard.attention.axes import widen
 from regard.attention.masks import Padded, Placed
+from regard.compat.torch import scan
 from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
 from regard.models.readers.reader import Reader, Shape, check_padded
@@ -149,6 +150,16 @@ def farthest_points(
     distance = torch.full_like(axes[:, 0], torch.inf).masked_fill(absent, -1.0)
     offsets, new_distance = torch.empty_like(axes), torch.empty_like(distance)
     index = torch.zeros(points.shape[0], 1, dtype=torch.int64, device=points.device)
+    if torch.compiler.is_exporting():  # the graph has one step
+
+        def step(state: tuple[Tensor, Tensor], _: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
+            distance, index = state
+            center = axes.gather(2, index[:, None].expand(-1, 3, -1))
+            distance = torch.minimum(distance, (axes - center).square().sum(1))
+            distance = distance.scatter(1, index, -0.5)
+            return (distance, distance.argmax(1, keepdim=True)), index.clone()
+
+        return scan(step, (distance, index), axes.new_zeros(axes.shape[0], count))[1].squeeze(-1)
     selected = []
     for _ in range(count):
         selected.append(index)

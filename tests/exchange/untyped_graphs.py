@@ -18,7 +18,7 @@ import onnxruntime
 import pytest
 import torch
 from playwright.sync_api import Route, sync_playwright
-from torch import Tensor
+from torch import Tensor, nn
 
 import regard
 from docs.gallery.browser import launch_browser
@@ -29,6 +29,7 @@ from regard.errors import UserError
 from regard.exchange import graphs
 from regard.exchange import onnx as onnx_format
 from regard.layers.positions.sinusoidal import Sinusoidal
+from regard.models.readers.points import farthest_points
 from regard.recipes.registry import RECIPES
 from tests.helpers import save_weights
 from tests.recipes.tiny import quick_options
@@ -383,6 +384,18 @@ def test_files_hold_each_weight_once_and_nothing_of_the_machine(tmp_path: Path):
     for path in exported.files.values():
         assert onnx.load(path).opset_import[0].version == 20
         assert b".py" not in path.read_bytes()
+
+
+class Sampling(nn.Module):
+    def forward(self, points: Tensor, absent: Tensor) -> Tensor:
+        return farthest_points(points, absent, 6)
+
+
+def test_sampling_of_equal_points_in_a_graph_is_that_of_the_reader():
+    points = torch.randint(2, (4, 9, 3)).float()
+    absent = torch.arange(9) >= torch.tensor([9, 7, 4, 1])[:, None]
+    program = torch.export.export(Sampling(), (points, absent)).module()
+    assert torch.equal(program(points, absent), farthest_points(points, absent, 6))
 
 
 def test_export_that_differs_from_the_model_is_refused(tmp_path: Path, monkeypatch):

@@ -81,11 +81,12 @@ class ProductTable:
         """Return the table (products, matmul.FIELDS), after all products have been added."""
         firsts = np.cumsum([0, *(-(-array.nbytes // _LINE) * _LINE for array in self.arrays)])
         self.memory = aligned_zeros((int(firsts[-1]),), np.uint8)
-        for first, array in zip(firsts, self.arrays, strict=False):
-            content = np.ascontiguousarray(array).view(np.uint8).ravel()
-            self.memory[first : first + array.nbytes] = content
+        arrays, self.arrays = self.arrays[::-1], []
+        for first in firsts[:-1]:
+            array = arrays.pop()  # each is freed when it is copied
+            content = self.memory[first : first + array.nbytes].view(array.dtype)
+            content.reshape(array.shape)[:] = array
         addresses = np.array([0, *(self.memory.ctypes.data + firsts[:-1])], np.int64)
-        self.arrays = []
         table = np.array(self.rows, np.int64).reshape(-1, matmul.FIELDS)
         for column in (matmul.WEIGHTS, matmul.BIAS, matmul.SCALES, matmul.SUMS):
             table[:, column] = addresses[table[:, column]]
@@ -99,8 +100,10 @@ class ProductTable:
         biases = aligned_zeros((panels * PANEL,))
         biases[:outputs] = 0 if bias is None else bias.detach().float().cpu().numpy()
         biases[outputs:] = padding_bias
-        padded = np.zeros((panels * PANEL, inputs), np.float32)
-        padded[:outputs] = wide
+        padded = wide
+        if outputs < panels * PANEL:
+            padded = np.zeros((panels * PANEL, inputs), np.float32)
+            padded[:outputs] = wide
         entry = [0] * matmul.FIELDS
         entry[matmul.KIND], entry[matmul.CODE] = self.kind, matmul.multiplier[self.kind]()
         entry[matmul.DEPTH], entry[matmul.OUT], entry[matmul.PANELS] = inputs, outputs, panels

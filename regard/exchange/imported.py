@@ -20,7 +20,8 @@ from regard.recipes.base.run import ARTIFACTS, Origin, Run
 from regard.recipes.load import create_recipe
 from regard.recipes.registry import get_entry
 from regard.recipes.run_folder import write_run
-from regard.settings.tree import apply_changes, nest
+from regard.settings.options import nest
+from regard.settings.tree import apply_changes
 from regard.system.files import hash_file
 from regard.training.tensors import find_nonfinite, tensors_of, ties_of, write_tensors
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from regard.errors import UserError
-from regard.settings.tree import Setting, apply_changes, nest, settings_by_path
+from regard.settings.tree import Setting, apply_changes, settings_by_path
 
 Own = TypeVar("Own")
 Config = TypeVar("Config")
@@ -69,12 +69,10 @@ def parse(
     positionals, options = _split(argv, own_settings | settings)
     if len(positionals) > max_positionals:
         raise UserError(f"{positionals[max_positionals]!r} is an unexpected argument")
-    chosen = [
-        nest({path: value for path, value in options.items() if path in known})
-        for known in (own_settings, settings)
-    ]
-    own = apply_changes(own, chosen[0], called=option_name)
-    config = apply_changes(config, chosen[1], called=option_name)
+    own_options = {path: value for path, value in options.items() if path in own_settings}
+    others = {path: value for path, value in options.items() if path in settings}
+    own = apply_changes(own, nest(own_options), called=option_name)
+    config = apply_changes(config, nest(others), called=option_name)
     return Parsed(positionals, own, config)
 
 
@@ -133,6 +131,21 @@ def _take(setting: Setting, name: str, rest: list[str]) -> Any:
     if not values:
         raise UserError(f"{name} needs a value: {kind.label}")
     return values[0] if kind.count == 1 else values
+
+
+def nest(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn {"a.b": 1, "c": 2} into {"a": {"b": 1}, "c": 2}. A selected variant becomes `name`
+    inside its dict."""
+    tree: dict[str, Any] = {}
+    for path in sorted(values):
+        *above, name = path.split(".")
+        node = tree
+        for part in above:
+            below = node.setdefault(part, {})
+            node[part] = below if isinstance(below, dict) else {"name": below}
+            node = node[part]
+        node[name] = values[path]
+    return tree
 
 
 def _describe_unknown(name: str, path: str, settings: Mapping[str, Setting]) -> str:

@@ -152,21 +152,6 @@ def find_differences(
     return different
 
 
-def nest(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn {"a.b": 1, "c": 2} into {"a": {"b": 1}, "c": 2}. A selected variant becomes `name`
-    inside its dict."""
-    tree: dict[str, Any] = {}
-    for path in sorted(values):
-        *above, name = path.split(".")
-        node = tree
-        for part in above:
-            below = node.setdefault(part, {})
-            node[part] = below if isinstance(below, dict) else {"name": below}
-            node = node[part]
-        node[name] = values[path]
-    return tree
-
-
 def _name_settings(text: str, config: Any, called: Callable[[str], str], path: str) -> str:
     """Return a message with the settings (first word, backticks) named as the user writes them."""
     known = settings_by_path(config)

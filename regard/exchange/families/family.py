@@ -23,7 +23,8 @@ from regard.layers.positions.sinusoidal import sinusoids
 from regard.models.config import LanguageModelConfig
 from regard.models.cores.config import TransformerConfig
 from regard.recipes.registry import get_entry
-from regard.settings.tree import apply_changes, find_differences, nest, settings_by_path
+from regard.settings.options import nest
+from regard.settings.tree import apply_changes, find_differences, settings_by_path
 
 Tensors = Mapping[str, Tensor]
 """Parameters by name."""

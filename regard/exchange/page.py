@@ -57,6 +57,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 
 def export(trained: Any, folder: Path, options: Any, notify: Callable[[str], None]) -> None:
     """Write index.html to a new folder. Raises: UserError if the page cannot run the model."""
+    _text_settings(trained)  # refuses a run before its data is read
     # A text of one's own data is not given away.
     example = "" if data_paths(trained.run) else str(trained.test_input(0))
     (folder / "index.html").write_text(page_text(trained, example), encoding="utf-8")

@@ -60,8 +60,7 @@ def text_layout(trained: Any) -> TextLayout | None:
     ends = source.source_ends
     most = recipe.settings.input_limit + len(ends.before) + len(ends.after)
     longest = max(_LEAST_POSITIONS, most, recipe.search_config().limit(most) + 1)
-    limit = max_length_of(recipe.settings.model.core)
-    longest = longest if limit is None else min(longest, limit)
+    longest = min(longest, max_length_of(recipe.settings.model.core) or longest)
     return TextLayout(source, target, ends, longest, tuple(sorted({pad, start})))
 
 

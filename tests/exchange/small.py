@@ -1,5 +1,6 @@
 """Small folders of Transformers with random weights of odd sizes, and their models."""
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import tokenizers
 import torch
 import transformers as hf
-from tokenizers import models, pre_tokenizers
+from tokenizers import models, pre_tokenizers, trainers
 
 import regard
 from regard.exchange.imported import import_folder
@@ -262,6 +263,54 @@ def save_model(model: Any, folder: Path) -> Path:
     model.save_pretrained(folder)
     write_tokenizer(folder)
     return folder
+
+
+def save_opus(folder: Path, texts: list[str], num_targets: int = 50) -> None:
+    """Save a Marian with tokenizers of sentencepiece, as opus-mt has.
+
+    num_targets: number of pieces of targets; with another one than 50, there are two vocabularies.
+    """
+    spm = importlib.import_module("sentencepiece")
+    folder.mkdir()
+    config: dict[str, Any] = {"tokenizer_class": "MarianTokenizer"}
+    for name, size in (("source", 50), ("target", num_targets)):
+        with (folder / f"{name}.spm").open("wb") as file:
+            spm.SentencePieceTrainer.train(
+                sentence_iterator=iter(texts),
+                model_writer=file,
+                vocab_size=size,
+                **{"pad_id": -1, "bos_id": -1, "eos_id": 0, "unk_id": 1, "minloglevel": 2},
+            )
+        pieces = spm.SentencePieceProcessor(model_file=str(folder / f"{name}.spm"))
+        names = [*(pieces.id_to_piece(number) for number in range(size)), "<pad>"]
+        vocabulary = json.dumps({name: number for number, name in enumerate(names)})
+        if name == "source":
+            (folder / "vocab.json").write_text(vocabulary)
+        elif size != 50:
+            (folder / "target_vocab.json").write_text(vocabulary)
+            config["separate_vocabs"] = True
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    own = None if num_targets == 50 else 51
+    create_marian(num_targets + 1, 3, source_vocab=own).save_pretrained(folder)
+
+
+def save_gpt2(folder: Path, texts: list[str]) -> Any:
+    """Save a GPT-2 with vocab.json and merges.txt, and return the model."""
+    engine: Any = tokenizers.Tokenizer(models.BPE())
+    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer: Any = trainers.BpeTrainer
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    engine.train_from_iterator(texts, trainer(vocab_size=300, initial_alphabet=alphabet))
+    vocabulary = {**engine.get_vocab(), "<|endoftext|>": engine.get_vocab_size()}
+    merges = json.loads(engine.to_str())["model"]["merges"]
+    torch.manual_seed(1)
+    end = len(vocabulary) - 1
+    ids = {"vocab_size": len(vocabulary), "bos_token_id": end, "eos_token_id": end}
+    sizes = {"n_positions": 150, "pad_token_id": None}
+    model = randomize(hf.GPT2LMHeadModel(hf.GPT2Config(**_GPT2 | sizes | ids)), std=0.3)
+    model.save_pretrained(folder)
+    models.BPE(vocab=vocabulary, merges=[tuple(pair) for pair in merges]).save(str(folder))
+    return model
 
 
 def write_tokenizer(folder: Path, size: int = VOCAB) -> None:

@@ -95,8 +95,22 @@ RUNS = {
 }
 
 
-@pytest.fixture(params=[*RUNS, "joint"])
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return a run of dates after half a minute of training."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    data = {"locales": ("nl", "fi", "el", "ja"), "epoch_size": 20_000, "test_size": 1000}
+    train = {"steps": 300, "tensorboard": False}
+    return regard.train("dates", folder, data=data, train=train, quiet=True)
+
+
+SLOW = pytest.param("trained", marks=[pytest.mark.slow, pytest.mark.timeout(1800)])
+
+
+@pytest.fixture(params=[*RUNS, "joint", SLOW])
 def run(request: Any, tmp_path: Path) -> Any:
+    if request.param == "trained":
+        return request.getfixturevalue("trained")
     if request.param == "joint":
         return create_pairs(tmp_path / "run", {})
     core, model = RUNS[request.param]

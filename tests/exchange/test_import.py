@@ -16,6 +16,7 @@ from torch import Tensor
 
 import regard
 from regard.cli.main import main
+from regard.data.batches import pad
 from regard.errors import UserError
 from regard.exchange.families.family import family_of, find_family
 from regard.exchange.families.gpt2 import GPT2
@@ -25,12 +26,13 @@ from regard.recipes.registry import get_entry
 from regard.recipes.run_folder import read_run
 from regard.settings.tree import apply_changes
 from tests.exchange.small import (
-    create_marian,
     create_model,
     import_model,
     save_model,
+    save_opus,
     write_tokenizer,
 )
+from tests.helpers import close
 
 CONFIG = {
     "model_type": "gpt2",
@@ -392,6 +394,56 @@ def test_run_for_other_labels_starts_from_an_imported_classifier(
     assert (after[0] - before[1]).abs().max() < 0.01  # good
 
 
+@pytest.mark.filterwarnings("ignore:contributions to the scores are not shown")
+@pytest.mark.parametrize("case", ["gpt2", "bert", "marian"])
+def test_look_shows_the_attention_of_transformers(case: str, tmp_path: Path) -> None:
+    theirs = create_model(case, 1)
+    run = import_model(save_model(theirs, tmp_path / "theirs"), tmp_path / "run")
+    (found,) = run.look(["t5 t6 t7"])
+    given = {"input_ids": torch.tensor([[5, 6, 7]])}
+    if case == "marian":
+        labels = found.sample.axes["decoder input"].labels
+        ids = [run.recipe.tokenizer.numbers[label] for label in labels]
+        given["decoder_input_ids"] = torch.tensor([ids])
+    outputs = theirs(**given, output_attentions=True)
+    expected = {
+        "encoder self": outputs.get("encoder_attentions", outputs.get("attentions")),
+        "decoder self": outputs.get("decoder_attentions", outputs.get("attentions")),
+        "cross": outputs.get("cross_attentions"),
+    }
+    maps = [one for one in found.maps if one.measure == "weight"]
+    assert len(maps) == (2 + 3 + 3 if case == "marian" else 3)
+    for one in maps:
+        weights = torch.stack([one.head(number) for number in range(len(one.heads))])
+        close(weights, expected[one.kind][one.layer - 1][0].detach())
+
+
+@pytest.mark.slow
+def test_run_with_adapters_is_exported_with_their_sums(tmp_path: Path) -> None:
+    theirs = create_model("gpt2", 1)
+    run = import_model(save_model(theirs, tmp_path / "theirs"), tmp_path / "run")
+    (tmp_path / "text.txt").write_text("t4 t5 t6 t7 t8 t9 " * 40)
+    train = {"steps": 3, "warmup": 1, "lora": 2, "lr": 0.1, "tensorboard": False}
+    data, settings = {"train": str(tmp_path / "text.txt")}, {"context": 5, "train": train}
+    tuned = regard.train(
+        "language", tmp_path / "tuned", init=run.folder, data=data, quiet=True, **settings
+    )
+    export(tuned, "transformers", tmp_path / "out", SimpleNamespace(license=None))
+    again = hf.GPT2LMHeadModel.from_pretrained(tmp_path / "out", attn_implementation="eager")
+    ids = torch.tensor([[5, 6, 7, 8]])
+    with torch.no_grad():
+        before, after = (model(input_ids=ids).logits for model in (theirs, again.eval()))
+        close(after, tuned.model(target=pad([[5, 6, 7, 8, 0]])))
+    assert (after - before).abs().max() > 0.1
+
+
+def test_page_of_a_classifier_is_refused_before_its_data_is_read(tmp_path: Path) -> None:
+    folder = save_model(create_model("bert", 1), tmp_path / "theirs")
+    run = import_model(folder, tmp_path / "run")
+    with pytest.raises(UserError, match="no form for runs of reviews; choose --to onnx"):
+        export(run, "page", tmp_path / "out", SimpleNamespace())
+
+
 @pytest.mark.parametrize("num_targets", [50, 40])
 @pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 def test_marian_of_sentencepiece_answers_as_in_transformers_and_ctranslate2(
@@ -400,30 +452,8 @@ def test_marian_of_sentencepiece_answers_as_in_transformers_and_ctranslate2(
     """With 40 pieces of targets there are two vocabularies."""
     spm = pytest.importorskip("sentencepiece")
     texts = [f"the {w} number {n} is here!" for n in range(300) for w in ("cat", "dog", "owl")]
-    (tmp_path / "texts.txt").write_text("\n".join(texts))
     folder = tmp_path / "given"
-    folder.mkdir()
-    config: dict[str, Any] = {"tokenizer_class": "MarianTokenizer"}
-    for name, size in (("source", 50), ("target", num_targets)):
-        spm.SentencePieceTrainer.train(
-            input=str(tmp_path / "texts.txt"),
-            model_prefix=str(tmp_path / name),
-            vocab_size=size,
-            **{"pad_id": -1, "bos_id": -1, "eos_id": 0, "unk_id": 1, "minloglevel": 2},
-        )
-        (tmp_path / f"{name}.model").rename(folder / f"{name}.spm")
-        pieces = spm.SentencePieceProcessor(model_file=str(folder / f"{name}.spm"))
-        names = [*(pieces.id_to_piece(number) for number in range(size)), "<pad>"]
-        vocabulary = json.dumps({name: number for number, name in enumerate(names)})
-        if name == "source":
-            (folder / "vocab.json").write_text(vocabulary)
-        elif size != 50:
-            (folder / "target_vocab.json").write_text(vocabulary)
-            config["separate_vocabs"] = True
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    own = None if num_targets == 50 else 51
-    theirs = create_marian(num_targets + 1, 3, source_vocab=own)
-    theirs.save_pretrained(folder)
+    save_opus(folder, texts, num_targets)
     run = import_model(folder, tmp_path / "run")
     inputs = [texts[size * 7][-size:] for size in range(2, 22)]
     answers = run.predict(inputs, beam=1, max_length=12)

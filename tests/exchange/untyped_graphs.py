@@ -31,6 +31,7 @@ from regard.exchange import onnx as onnx_format
 from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.models.readers.points import farthest_points
 from regard.recipes.registry import RECIPES
+from tests.exchange.small import create_model, import_model, save_model
 from tests.helpers import save_weights
 from tests.recipes.tiny import quick_options
 from tests.recipes.untrained import untrained
@@ -252,24 +253,41 @@ def test_recurrent_language_model_begins_with_zeros(tmp_path: Path, options: str
             close(outputs["logits"][:, 0], logits)
 
 
-@pytest.fixture(scope="module")
-def dates(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path, list[str], list[str]]:
-    """Return a run, the folder of its export as ONNX, and inputs with their outputs."""
-    folder = tmp_path_factory.mktemp("dates")
-    run_folder, out = folder / "run", folder / "out"
-    assert main(["train", "dates", "--run", str(run_folder), *quick_options("dates")]) == 0
-    run = regard.load(run_folder, engine="torch", notify=lambda _: None)
+def disturb(model: Any) -> None:
+    """Add noise to the parameters, so that outputs depend on the source."""
     torch.manual_seed(3)
     with torch.no_grad():
-        for name, parameter in run.model.named_parameters():
+        for name, parameter in model.named_parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.3)
-            if ".cross." in name:  # so that outputs depend on the source
+            if ".cross." in name:
                 parameter.mul_(4)
-    save_weights(run_folder / "model.safetensors", run.model)
+
+
+@pytest.fixture(scope="module")
+def dates(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> tuple[Any, Path, list[str], list[str]]:
+    """Return a run, the folder of its export as ONNX, and inputs with their outputs.
+
+    With --slow it is trained for half a minute, and has 1,000 inputs.
+    """
+    folder = tmp_path_factory.mktemp("dates")
+    run_folder, out = folder / "run", folder / "out"
+    is_slow, settings = request.config.getoption("--slow"), quick_options("dates")
+    if is_slow:
+        given = "--data.locales nl fi el ja --data.epoch-size 20000 --data.test-size 1000"
+        settings = [*given.split(), "--train.steps", "300"]
+    assert main(["train", "dates", "--run", str(run_folder), *settings]) == 0
+    run = regard.load(run_folder, engine="torch", notify=lambda _: None)
+    texts = [f"{day} {month} {1950 + day}" for day in range(1, 21) for month in "abcdefghij"]
+    if is_slow:
+        texts = [run.test_input(number) for number in range(1000)]
+    else:
+        disturb(run.model)
+        save_weights(run_folder / "model.safetensors", run.model)
     options = ["export", str(run_folder), "--out", str(out), "--to"]
     assert main([*options, "onnx"]) == 0
     assert main([*options, "torch"]) == 2  # the folder exists
-    texts = [f"{day} {month} {1950 + day}" for day in range(1, 21) for month in "abcdefghij"]
     expected = run.predict(texts)
     assert len(set(expected)) > 20
     return run, out, texts, expected
@@ -293,6 +311,20 @@ def test_greedy_outputs_of_dates_are_those_of_predict(dates: Any):
         tokens = torch.cat((tokens, outputs["logits"].argmax(-1)), 1)
     for row, wanted in zip(tokens[:, 1:].tolist(), expected, strict=True):
         assert recipe.tokenizer.decode(row[: [*row, eos].index(eos)]) == wanted
+
+
+IMPORTED = [(onnx_format, case) for case in ("gpt2", "llama3", "marian", "t5", "bert")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("module", "case"), [*IMPORTED, (graphs, "gpt2"), (graphs, "marian")])
+def test_imported_runs_have_graphs(tmp_path: Path, module: Any, case: str):
+    # `export` compares them with the model.
+    run = import_model(save_model(create_model(case, 1), tmp_path / "theirs"), tmp_path / "run")
+    (tmp_path / "out").mkdir()
+    module.export(run, tmp_path / "out", None, print)
+    special = json.loads((tmp_path / "out" / "graphs.json").read_text())["special_tokens"]
+    assert (special["pad"], special["eos"]) == (0, 3)
 
 
 WEB = "onnxruntime-web@1.30.0"

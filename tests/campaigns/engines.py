@@ -65,6 +65,7 @@ def make_case(seed: int, number: int) -> EngineCase:
     draw = random.Random(f"{seed} {number}")
     torch.manual_seed(draw.getrandbits(32))
     core, reads_source, vocab = _core(draw), draw.random() < 0.7, draw.choice([6, 7, 19, 33, 100])
+    core = _with_pattern(draw, core, reads_source=reads_source)
     embeddings: dict[str, Any] = {
         "embedding_dim": draw.choice([None, None, 1, 5, 40]),
         "embedding_scale": draw.choice([None, None, "root", "one"]),
@@ -141,7 +142,7 @@ def _core(draw: random.Random) -> TransformerConfig:
             0.3,
             draw.choice([size for size in range(1, heads + 1) if heads % size == 0]),
         ),
-        "window": (0.2, draw.choice([1, 2, 5, 50])),
+        "window": (0.4, draw.choice([1, 2, 5, 50])),
         "soft_cap": (0.05, 3.0),
     }
     options |= {
@@ -156,6 +157,23 @@ def _core(draw: random.Random) -> TransformerConfig:
             name: value for name, value in options.items() if name not in ("norm", "norm_eps")
         }
     return TransformerConfig(**options)
+
+
+def _with_pattern(
+    draw: random.Random, core: TransformerConfig, *, reads_source: bool
+) -> TransformerConfig:
+    """Draw the blocks that have the window of a core, if it has one, and their rotary base."""
+    if core.window is None:
+        return core
+    stacks = [core.layers]
+    if reads_source:
+        stacks.append(core.decoder_layers or core.layers)
+    pattern = "/".join("".join(draw.choice("SL") for _ in range(count)) for count in stacks)
+    if "S" not in pattern:
+        return core
+    if isinstance(core.positions, RotaryConfig) and "L" in pattern and draw.random() < 0.5:
+        core = replace(core, positions=replace(core.positions, window_base=100.0))
+    return replace(core, pattern=pattern)
 
 
 def _positions(draw: random.Random, name: str, *, score: str) -> PositionsConfig:

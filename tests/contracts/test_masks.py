@@ -266,6 +266,16 @@ def test_a_query_that_attends_to_itself_is_known_not_to_be_fully_masked(name):
 
 
 @every
+def test_no_allowed_pair_is_outside_the_band(name, device):
+    for mask, positions in positions_of(name, device):
+        if mask.band is not None and positions.key_positions is None:
+            distance = (positions.key - positions.query).cpu()
+            outside = (distance < -mask.band[0]) | (distance > mask.band[1])
+            assert not (materialize_mask(mask, positions) & outside).any()
+    assert (mask.band is not None) == (name == "and mixed" or "window" in name)
+
+
+@every
 def test_mask_has_a_picture_and_a_repr(name):
     mask = CASES[name].build(5, 7)
     picture = mask.picture(5, 7)

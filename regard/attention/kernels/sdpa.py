@@ -1,18 +1,22 @@
 """The read by torch's scaled_dot_product_attention, which never stores the weights.
 
-For scores that are a scaled inner product of mapped queries and keys, with the soft choice.
+For scores that are a scaled inner product of mapped queries and keys, with the soft choice. On a
+CPU, queries with a window read in blocks, each block the keys within its reach: the time of n items
+with a window of w is O(n w), for reads of many more items than the window has.
 """
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 from regard.attention.axes import widen
 from regard.attention.choices import Soft
 from regard.attention.inputs import AttentionInputs
 from regard.attention.masks import Causal
+from regard.attention.masks.base import banded_mask, block_size
 from regard.attention.scores import InnerProduct
+from regard.compat.torch import is_eager
 from regard.ops.half import has_half_products
 
 
@@ -55,10 +59,61 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
         if is_square and positions.is_aligned and positions.rows is None:
             is_causal = query.shape[-2] not in (0, 1)
             return _attend(inputs, query, mask=None, is_causal=is_causal, scale=scale)
+    if _has_blocks(inputs):
+        return _read_blocks(inputs, query, scale=scale, dtype=dtype)
     # One tensor for mask and bias, which torch adds after scaling; beta multiplies the bias.
     mask, fully_masked = inputs.softmax_mask(beta, dtype)
     out = _attend(inputs, query, mask=mask, is_causal=False, scale=scale)
     return out if fully_masked is None else out.masked_fill(fully_masked, 0.0)
+
+
+def _has_blocks(inputs: AttentionInputs) -> bool:
+    """Return True on a CPU if each query reads a small part of the keys around it."""
+    mask, positions, num_keys = inputs.mask, inputs.positions, inputs.positions.num_keys
+    if inputs.query.device.type != "cpu":  # not measured
+        return False
+    if mask is None or mask.band is None or inputs.bias is not None or inputs.num_axes != 4:
+        return False
+    if num_keys < 2 * (block_size(mask.band) + sum(mask.band)) or num_keys != positions.num_queries:
+        return False
+    if not positions.is_aligned or positions.rows is not None or not is_eager():
+        return False
+    bounds = mask.interval(positions)
+    batches = {1, len(inputs.query)}
+    return bounds is not None and all(
+        bound.dim() == 2 or (bound.dim() == 3 and len(bound) in batches) for bound in bounds
+    )
+
+
+def _read_blocks(
+    inputs: AttentionInputs, query: Tensor, *, scale: float, dtype: torch.dtype
+) -> Tensor:
+    """Compute the read of each block of queries from the keys within the band of the mask."""
+    mask, num_keys = inputs.mask, inputs.positions.num_keys
+    assert mask is not None
+    assert mask.band is not None
+    added, fully_masked = banded_mask(mask, inputs.positions, dtype)
+    count, size, span = added.shape[-3:]
+    query, keys, values = inputs.expand(query, grouped=True)
+    rows, after_last = len(query), count * size - num_keys
+
+    def split(tensor: Tensor) -> Tensor:  # (batch, head, block, ...) to (batch * block, head, ...)
+        return tensor.transpose(1, 2).flatten(0, 1)
+
+    def spans(tensor: Tensor) -> Tensor:
+        before, after = mask.band
+        return split(pad(tensor, (0, 0, before, after_last + after)).unfold(2, span, size).mT)
+
+    out = scaled_dot_product_attention(
+        split(pad(query, (0, 0, 0, after_last)).unflatten(2, (count, size))),
+        spans(keys),
+        spans(values),
+        attn_mask=added.expand(rows, -1, -1, -1).flatten(0, 1).unsqueeze(1),
+        scale=scale,
+        enable_gqa=inputs.group > 1,
+    )
+    out = out.unflatten(0, (rows, count)).transpose(1, 2).flatten(2, 3)[:, :, :num_keys]
+    return out if fully_masked is None else out.masked_fill(fully_masked.unsqueeze(-3), 0.0)
 
 
 def _attend(

@@ -54,6 +54,8 @@ class Mask(Pictured, ABC):
 
     includes_first_key: bool = False
     """True if queries that attend to any key attend to key 0."""
+    band: tuple[int, int] | None = None
+    """Numbers of keys before and after its own that a query attends to at most; None: no limit."""
 
     @abstractmethod
     def materialize(self, positions: Positions) -> Bool[Tensor, "..."]:
@@ -177,6 +179,41 @@ def additive_mask(
     return added, fully_masked
 
 
+@_keep
+def banded_mask(
+    mask: Mask, positions: Positions, dtype: torch.dtype
+) -> tuple[Tensor, Tensor | None]:
+    """Return `additive_mask` of the pairs in blocks of queries, and of the keys within its band.
+
+    Shapes: (..., block, query, key) and (..., query, 1). In block b of n queries query r is at
+    position b n + r, key c at b n + c - before; n is `block_size(mask.band)`.
+    """
+    bounds, band, num_keys = mask.interval(positions), mask.band, positions.num_keys
+    assert bounds is not None
+    assert band is not None
+    size, span = block_size(band), block_size(band) + sum(band)
+    count = -(-num_keys // size)
+    shape, after_last = (num_keys, 1), (0, 0, 0, count * size - num_keys)
+    first, last = (
+        pad(bound.expand(*bound.shape[:-2], *shape), after_last).unflatten(-2, (count, size))
+        for bound in bounds
+    )
+    blocks = torch.arange(count, device=positions.device)[:, None, None] * size
+    key = blocks + torch.arange(-band[0], span - band[0], device=positions.device)
+    allowed = (key >= first.clamp(min=0)) & (key < last.clamp(max=num_keys))
+    fully_masked = ~allowed.any(-1, keepdim=True)
+    allowed = allowed | fully_masked
+    added = torch.zeros_like(allowed, dtype=dtype).masked_fill(~allowed, float("-inf"))
+    if not mask.may_have_fully_masked_rows(positions):
+        return added, None
+    return added, fully_masked.flatten(-3, -2)[..., :num_keys, :]
+
+
+def block_size(band: tuple[int, int]) -> int:
+    """Return the number of queries in a block of `banded_mask`."""
+    return max(64, sum(band) // 2)
+
+
 @final
 class Dense(Mask):
     """Mask from a boolean tensor (..., query, key)."""
@@ -217,6 +254,12 @@ class _Pair(Mask):
 @final
 class And(_Pair):
     """Intersection of two masks: allowed by both."""
+
+    def __init__(self, left: Mask, right: Mask):
+        super().__init__(left, right)
+        bands = [band for band in (left.band, right.band) if band is not None]
+        if bands:
+            self.band = min(before for before, _ in bands), min(after for _, after in bands)
 
     def materialize(self, positions: Positions) -> Bool[Tensor, "..."]:
         return torch.logical_and(*self._tensors(positions))

@@ -15,7 +15,7 @@ class Window(PositionMask):
     """Sliding-window mask: the query at position p attends to p + ahead - size < j <= p + ahead."""
 
     def __init__(self, size: int, ahead: int = 0):
-        self.size, self.ahead = size, ahead
+        self.size, self.ahead, self.band = size, ahead, (size - 1 - ahead, ahead)
 
     def materialize(self, positions: Positions) -> Bool[Tensor, "query key"]:
         return self._is_inside(positions.query, positions.key)

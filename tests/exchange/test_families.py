@@ -17,6 +17,7 @@ from regard.attention.masks import Padded
 from regard.cli.main import main
 from regard.data.batches import pad
 from regard.errors import UserError
+from regard.exchange.families.timm import Timm
 from regard.exchange.formats import export
 from regard.exchange.imported import import_folder
 from regard.models.model import Model
@@ -205,6 +206,7 @@ def test_imported_encoder_without_classifier_gives_the_states_of_transformers(
         check_export(run, folder, tmp_path / f"exported{seed}")
         with pytest.raises(UserError, match=f"without a classifier .*train {recipe} --init"):
             run.predict(["t5 t6"])
+        assert not model.writer.output.weight.any()
         if recipe == "tags":
             assert len(run.look(["t5 t6 t7"])) == 1
 
@@ -224,6 +226,30 @@ def test_imported_encoder_of_images_gives_the_states_of_transformers(
             expected = theirs((pixels - 0.5) / 0.5).last_hidden_state
         assert error([*found], [*expected]) < 1e-5
         check_export(run, folder, tmp_path / f"exported{seed}")
+
+
+@pytest.mark.parametrize("case", ["vit", "deit-teacher", "dinov2"])
+def test_names_of_blocks_in_transformers_5_are_known(case: str, tmp_path: Path) -> None:
+    theirs, tensors = create(*IMAGES[case], 1), []
+    for is_old in (True, False):
+        folder, run = tmp_path / f"theirs{is_old}", tmp_path / f"run{is_old}"
+        theirs.save_pretrained(folder, save_original_format=is_old)
+        import_model(folder, run)
+        tensors.append(load_file(run / "model.safetensors"))
+    assert all(torch.equal(tensors[0][name], tensors[1][name]) for name in tensors[0])
+
+
+def test_earlier_names_of_bert_are_known(tmp_path: Path) -> None:
+    folder = save_model(create(*BASES["bert-pretraining"], 1), tmp_path / "theirs")
+    tensors = load_file(folder / "model.safetensors")
+    old = {"bert.embeddings.position_ids": torch.arange(23)[None]}
+    for name, value in tensors.items():
+        known = name.replace("LayerNorm.weight", "LayerNorm.gamma")
+        old[known.replace("LayerNorm.bias", "LayerNorm.beta")] = value
+    save_file(old, folder / "model.safetensors")
+    run = import_model(folder, tmp_path / "run")
+    save_file(tensors, folder / "model.safetensors")
+    check_export(run, folder, tmp_path / "exported")
 
 
 def test_other_sizes_of_images_and_other_losses_are_said(tmp_path: Path) -> None:
@@ -346,6 +372,30 @@ def test_vit_of_timm_that_is_not_plain_is_refused(
     save_file(make_timm(1), folder / "model.safetensors")
     with pytest.raises(UserError, match=message):
         import_model(folder, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "width", "heads"),
+    [
+        ("deit_tiny_patch16_224", 192, 3),
+        ("vit_small_patch32_384", 384, 6),
+        ("vit_b_16", 768, 12),
+        ("vit_large_patch16_224", 1024, 16),
+        ("vit_h_14", 1280, 16),
+    ],
+)
+def test_name_of_an_architecture_says_the_number_of_heads(
+    architecture: str, width: int, heads: int
+) -> None:
+    shapes = {
+        "pos_embed": (1, 197, width),
+        "patch_embed.proj.weight": (width, 3, 16, 16),
+        "blocks.0.mlp.fc1.weight": (4 * width, width),
+        "blocks.0.norm1.weight": (width,),
+    }
+    config = Timm().translate({"architecture": architecture, "recipe": "images"}, shapes)
+    sizes = {"hidden_size": width, "num_attention_heads": heads, "image_size": 224}
+    assert {name: config[name] for name in sizes} == sizes
 
 
 @pytest.mark.parametrize("recipe", ["reviews", "tags"])

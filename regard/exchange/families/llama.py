@@ -106,7 +106,7 @@ class Llama(Family):
         self, model: Any, tensors: Tensors, num_positions: int, run: Any
     ) -> tuple[Any, Tensors]:
         core = model.core
-        if core.attention_bias != "qkv":
+        if core.attention_bias != "qkv" or self.name != "Llama":
             return model, tensors
         zeros = {
             f"core.decoder.{layer}.attention.output.bias": torch.zeros(core.width)
@@ -126,11 +126,6 @@ class Qwen2(Llama):
         "core.attention_bias": "qkv",
     }
     fixed: ClassVar[dict[str, Any]] = {"use_sliding_window": False}
-
-    def adapt(
-        self, model: Any, tensors: Tensors, num_positions: int, run: Any
-    ) -> tuple[Any, Tensors]:
-        return model, tensors
 
 
 class Qwen3(Llama):

@@ -252,6 +252,9 @@ def test_earlier_names_of_bert_are_known(tmp_path: Path) -> None:
     check_export(run, folder, tmp_path / "exported")
 
 
+SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 16}
+
+
 def test_other_sizes_of_images_and_other_losses_are_said(tmp_path: Path) -> None:
     theirs, folder, notices = create(*IMAGES["dinov2"], 1), tmp_path / "theirs", list[str]()
     theirs.save_pretrained(folder)
@@ -263,6 +266,11 @@ def test_other_sizes_of_images_and_other_losses_are_said(tmp_path: Path) -> None
     theirs.save_pretrained(folder)
     with pytest.raises(UserError, match="problem_type must be single_label_classification, got"):
         import_model(folder, tmp_path / "other")
+    theirs = create("ViTForImageClassification", hf.ViTConfig(**SIZES, num_labels=1), 1)
+    theirs.save_pretrained(tmp_path / "one")
+    with pytest.raises(UserError, match="id2label must hold several labels"):
+        import_model(tmp_path / "one", tmp_path / "other")
+    assert not (tmp_path / "other").exists()
 
 
 def make_timm(seed: int) -> dict[str, Tensor]:

@@ -195,6 +195,8 @@ class Family:
         if not self.inner:
             return {}
         given = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
+        if len(given) == 1:
+            raise UserError("config.json: id2label must hold several labels, as one is regression")
         return {"labels.json": Labels(tuple(given[name] for name in sorted(given, key=int)))}
 
     def files(self, config: Config, settings: Any) -> dict[str, Any]:

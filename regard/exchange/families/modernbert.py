@@ -50,7 +50,7 @@ class ModernBert(Bert):
         "core.embedding_norm": True,
         "core.first_norm": False,
         "core.gated": True,
-        "core.positions.name": "rotary",
+        "core.positions": "rotary",
         "embedding_scale": "one",
         "head": "gelu",
     }

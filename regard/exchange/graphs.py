@@ -35,6 +35,7 @@ from regard.attention.masks import FilledSlots, Mask, Padded, dense, intersect, 
 from regard.attention.memory import Memory, StaticMemory
 from regard.errors import UserError
 from regard.layers.positions.base import PositionalEncoding
+from regard.layers.read import Read
 from regard.layers.recurrent.self_attentive import Past
 from regard.models.cores.recurrent_decoder import RecurrentDecoderState
 from regard.models.cores.transformer import Transformer, TransformerState
@@ -56,6 +57,7 @@ _BATCH, _SOURCE, _ITEMS = "batch_size", "encoder_sequence_length", "items"
 _NEW, _PAST = "sequence_length", "past_sequence_length"
 EXAMPLE = {_BATCH: 3, _SOURCE: 7, _ITEMS: 41, _NEW: 2, _PAST: 4}
 """Sizes of the example of which a graph is exported: at least 2, those of a graph all different."""
+_NEXT = "present.", "past_key_values."  # outputs that are inputs of the next step
 _INPUTS = {ImageReader: "pixel_values", FrameReader: "samples", PointReader: "points"}
 _OUTPUTS = {NumberWriter: "numbers", TrackWriter: "paths", SceneTrackWriter: "paths"}
 
@@ -123,8 +125,7 @@ class Graph(nn.Module):
             axes |= zip(map(str, node.meta["val"].shape), map(str, given.axes), strict=True)
         rename = partial(re.sub, r"s\d+", lambda found: axes[found[0]])
         for name, node in zip(self.outputs, results, strict=True):
-            sizes = node.meta["val"].shape
-            shape = [size if isinstance(size, int) else rename(str(size)) for size in sizes]
+            shape = [n if isinstance(n, int) else rename(str(n)) for n in node.meta["val"].shape]
             outputs.append({"name": name, "type": "float32", "shape": shape})
         return {"name": self.name, "inputs": inputs, "outputs": outputs}
 
@@ -154,8 +155,8 @@ def _source_inputs(model: Any, length: str) -> dict[str, GraphInput]:
     ids = GraphInput((_BATCH, length), "ids", reader.table.num_embeddings)
     inputs = {"input_ids": ids, "attention_mask": GraphInput((_BATCH, length), "mask")}
     if isinstance(writer, NaiveBayesWriter):
-        sizes = len(writer.kinds), writer.output.out_features
-        inputs["ratios"] = GraphInput((_BATCH, length, *sizes))
+        axes = _BATCH, length, len(writer.kinds), writer.output.out_features
+        inputs["ratios"] = GraphInput(axes)
     return inputs
 
 
@@ -169,13 +170,13 @@ def _decoder(model: Any, name: str, source: Any) -> Graph:
     inputs = {"input_ids": GraphInput((_BATCH, count), "ids", vocab)}
     if model.reader is None and count == _NEW:
         inputs["attention_mask"] = GraphInput((_BATCH, f"{_PAST} + {_NEW}"), "past mask")
-    elif is_text and "0.encoder.key" in state:
+    elif is_text and "present.0.encoder.key" in state:
         inputs["encoder_attention_mask"] = GraphInput((_BATCH, _SOURCE), "mask")
     for part, tensor in state.items():
         axes: list[int | str] = [_BATCH, *tensor.shape[1:]]
         if part.endswith(("key", "value")) and (is_text or ".encoder." not in part):
             axes[-2] = _SOURCE if ".encoder." in part else _PAST
-        inputs[f"past_key_values.{part}"] = GraphInput(tuple(axes))
+        inputs[part.replace(*_NEXT)] = GraphInput(tuple(axes))
     return Graph(name, model, partial(_decode, example), inputs)
 
 
@@ -212,9 +213,9 @@ def _map_state(core: Any, state: Any, visit: Any, mask: Mask | None = None) -> A
 
 
 def _tensors_of(core: Any, state: Any) -> dict[str, Tensor]:
-    """Return the tensors of a state by name."""
+    """Return the tensors of a state by the names of outputs."""
     tensors: dict[str, Tensor] = {}
-    _map_state(core, state, tensors.setdefault)
+    _map_state(core, state, lambda name, part: tensors.setdefault(f"present.{name}", part))
     return tensors
 
 
@@ -237,10 +238,8 @@ def _answer(model: Any, given: Tensors) -> Tensors:
 
 def _encode(model: Any, given: Tensors) -> Tensors:
     """Return the encoded source, and the tensors that a decoder begins with."""
-    encoded = model.encoder(source_of(given))
-    state = _tensors_of(model.core, model.core.begin(encoded))
-    present = {f"present.{name}": tensor for name, tensor in state.items()}
-    return {"last_hidden_state": encoded.items} | present
+    core, encoded = model.core, model.encoder(source_of(given))
+    return {"last_hidden_state": encoded.items} | _tensors_of(core, core.begin(encoded))
 
 
 def _decode(example: Any, model: Any, given: Tensors) -> Tensors:
@@ -258,11 +257,8 @@ def _decode(example: Any, model: Any, given: Tensors) -> Tensors:
     else:
         item, state = core.step(model.writer.embed(given["input_ids"])[:, 0], state)
         hidden = item.unsqueeze(1)
-    outputs = {"logits": model.writer.answer(hidden)}
-    for name, tensor in _tensors_of(core, state).items():
-        if ".encoder." not in name:
-            outputs[f"present.{name}"] = tensor
-    return outputs
+    present = {name: t for name, t in _tensors_of(core, state).items() if ".encoder." not in name}
+    return {"logits": model.writer.answer(hidden)} | present
 
 
 def _embed(model: Any, given: Tensors, start: int) -> tuple[Tensor, Mask | None]:
@@ -306,6 +302,8 @@ def write_graphs(
     Raises: UserError if the run has no graphs, or if a file differs from the model.
     """
     model = copy.deepcopy(trained.model).cpu()
+    for read in (part for part in model.modules() if isinstance(part, Read)):
+        read.kernel = "auto"  # others are no part of a graph
     parts = [part for part in model.modules() if isinstance(part, PositionalEncoding)]
     limits = [part.max_length for part in parts if part.max_length is not None]
     content: dict[str, Any] = {"regard": __version__, "recipe": trained.run.recipe}
@@ -339,19 +337,19 @@ def _check_text(model: Any, graphs: Sequence[Graph], runs: Sequence[Run]) -> Non
     *encoders, decoder = graphs
     example = decoder.example(EXAMPLE | {_PAST: 0})
     given = {name: torch.zeros_like(tensor) for name, tensor in example.items()}
-    source, logits, renamed = None, [], ("present.", "past_key_values.")
+    source, logits = None, []
     for encoder in encoders:
         inputs = encoder.example(EXAMPLE)
         source, outputs = source_of(inputs), runs[0](inputs)
         given |= {f"encoder_{name}": tensor for name, tensor in inputs.items()}
-        given |= {name.replace(*renamed): output for name, output in outputs.items()}
+        given |= {name.replace(*_NEXT): output for name, output in outputs.items()}
     tokens = torch.randint(decoder.inputs["input_ids"].high, (EXAMPLE[_BATCH], 7))
     size = 3 if decoder.inputs["input_ids"].axes[1] == _NEW else 1
     for begin in range(0, 6, size):
         given["input_ids"] = tokens[:, begin : begin + size]
         given["attention_mask"] = torch.ones_like(tokens[:, : begin + size])
         outputs = runs[-1]({name: given[name] for name in decoder.inputs})
-        given |= {name.replace(*renamed): output for name, output in outputs.items()}
+        given |= {name.replace(*_NEXT): output for name, output in outputs.items()}
         logits.append(outputs["logits"])
     target = Padded(tokens, torch.full((len(tokens),), tokens.shape[1]))
     _check_outputs({"logits": torch.cat(logits, 1)}, {"logits": model(source, target)})

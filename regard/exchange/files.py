@@ -36,7 +36,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     if "architecture" in config:
         config.setdefault("model_type", "timm")
     if config.get("quantization_config"):
-        method = dict(config["quantization_config"]).get("quant_method", "unknown method")
+        given = config["quantization_config"]
+        method = given.get("quant_method", given) if isinstance(given, dict) else given
         raise UserError(
             f"{path}: quantization_config is that of quantized weights ({method}), which cannot "
             f"be read; import the model that they were made of"
@@ -64,7 +65,7 @@ class TensorFiles(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         kind = self.kinds[name]
         if kind not in _FLOATS:
-            raise UserError(f"{self.paths[0].parent}: {name} is {kind}, expected F32, F16 or BF16")
+            raise UserError(f"{name} is {kind}, expected F32, F16 or BF16")
         return self._files[name].get_tensor(name).to(torch.float32)
 
     def __iter__(self) -> Any:

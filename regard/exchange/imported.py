@@ -52,6 +52,7 @@ def import_folder(
         if entry.input == "text":
             changes["tokenizer"] = {"kind": "pretrained"}
         settings = apply_changes(entry.config(), changes, called=str)
+        found = family.artifacts(config)
     halves = sum(kind in ("F16", "BF16") for kind in files.kinds.values())
     if halves:
         notify(f"{folder}: {halves} of {len(files)} tensors have half precision: now float32")
@@ -78,7 +79,6 @@ def import_folder(
     with new_folder(out) as unfinished:
         artifacts = unfinished / ARTIFACTS
         artifacts.mkdir()
-        found = family.artifacts(config)
         if "tokenizer" in changes:
             found |= read_tokenizers(folder, config)
         for name, artifact in found.items():

@@ -161,6 +161,8 @@ def test_half_precision_becomes_float32_and_is_said(
     [
         ({"model_type": "gpt3"}, "model_type must be one of gpt2, .*; the nearest is gpt2"),
         ({"model_type": None}, "model_type must be one of .*, got None"),
+        ({"model_type": ["gpt2"]}, "model_type must be one of .*, got ..gpt2"),
+        ({"architectures": {"0": "GPT2LMHeadModel"}}, "architectures must be .*, got none"),
         ({"architectures": ["GPT2Model"]}, "architectures must be one of GPT2LMHeadModel, got"),
         (
             {"activation_function": "tanh"},
@@ -170,6 +172,8 @@ def test_half_precision_becomes_float32_and_is_said(
         ({"n_layer": "2"}, "n_layer must be a value like 12, got '2'"),
         ({"n_layer": 0}, "model.core.layers must be from 1 to 1,000, got 0"),
         ({"quantization_config": {"quant_method": "gptq"}}, "quantized weights .gptq."),
+        ({"quantization_config": [1]}, "quantized weights ..1"),
+        ({"is_causal": False}, "is_causal must be True, got False"),
         ({"n_inner": 8}, "h.0.mlp.c_fc.weight is .6, 7., expected .6, 8.;.* in all"),
         ({"n_layer": 3}, "h.2.ln_1.weight is missing; .*12 in all"),
         ({"n_layer": 1}, "h.1.attn.c_attn.bias is left over"),
@@ -220,12 +224,55 @@ def test_layers_of_modernbert_have_names_of_all_years() -> None:
         ({"classifier_bias": True}, "classifier_bias must equal norm_bias=False, got True"),
         ({"mlp_bias": True}, "mlp_bias must be False as in the fields before it"),
         ({"classifier_activation": "relu"}, "classifier_activation must be 'gelu', got 'relu'"),
+        ({"norm_eps": 1e-6}, "norm_eps must be 1e-05, got 1e-06"),
+        ({"rope_scaling": {"rope_type": "linear"}}, "rope_scaling has no place here, got"),
+        ({"sliding_window": 5}, "sliding_window has no place here, got 5"),
     ],
 )
 def test_modernbert_that_has_no_place_is_refused(fields: dict[str, Any], message: str) -> None:
     family = family_of("modernbert")
     with pytest.raises(UserError, match=message):
         family.read(family.complete(MODERN | fields))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "fields", "message"),
+    [
+        ("t5", {"dense_act_fn": "gelu"}, "dense_act_fn must be 'relu' as in feed_forward_proj"),
+        ("t5", {"is_gated_act": True}, "is_gated_act must be False as in feed_forward_proj"),
+        ("llama", {"rope_scaling": [1]}, "rope_scaling must be an object, got .1."),
+        ("qwen2", {"is_causal": False}, "is_causal must be True, got False"),
+        ("bert", {"id2label": {"0": "a", "2": "b"}}, "id2label must have the keys 0 to 1"),
+        ("bert", {"id2label": ["a", "b"]}, "id2label must have the keys 0 to 1"),
+        ("vit", {"preprocessor": {"do_rescale": False}}, "pixels must be divided by 255"),
+        ("vit", {"preprocessor": {"rescale_factor": 1 / 127}}, "pixels must be divided by 255"),
+    ],
+)
+def test_fields_that_would_compute_something_else_are_refused(
+    model_type: str, fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        read_fields(model_type, fields)
+
+
+def read_fields(model_type: str, fields: dict[str, Any]) -> None:
+    family = family_of(model_type)
+    config = family.complete({"recipe": "reviews"} | fields)
+    family.read(config)
+    family.run_settings(config)
+    family.artifacts(config)
+
+
+def test_of_two_fields_that_say_the_same_the_one_of_transformers_decides() -> None:
+    llama, given = family_of("llama"), {"rope_type": "default", "rope_theta": 9.0}
+    older = {"rope_scaling": {"rope_type": "linear", "factor": 3.0}, "rope_parameters": given}
+    angles = llama.read(llama.complete(older))
+    assert angles["core.positions.scaling"] == "linear"
+    assert angles["core.positions.base"] == 10_000
+    t5 = family_of("t5")
+    for given in (True, False):
+        config = {"scale_decoder_outputs": given, "tie_word_embeddings": not given}
+        assert t5.complete(config)["tie_word_embeddings"] is given
 
 
 def test_a_run_with_windows_is_a_modernbert() -> None:

@@ -158,7 +158,8 @@ class Family:
         every = [*dict.fromkeys(self.tasks.values())]
         known = {self.name + task: [recipe] for task, recipe in self.tasks.items()}
         known |= {self.name + task: every for task in self.bases}
-        architecture = (config.get("architectures") or ["none"])[0]
+        given = config.get("architectures")
+        architecture = given[0] if given and isinstance(given, list) else "none"
         if architecture not in known:
             raise UserError(f"architectures must be one of {', '.join(known)}, got {architecture}")
         return known[architecture]
@@ -196,8 +197,11 @@ class Family:
             return {}
         given = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
         if len(given) == 1:
-            raise UserError("config.json: id2label must hold several labels, as one is regression")
-        return {"labels.json": Labels(tuple(given[name] for name in sorted(given, key=int)))}
+            raise UserError("id2label must hold several labels, as one is regression")
+        keys = [*map(str, range(len(given)))]
+        if {*given} != {*keys}:
+            raise UserError(f"id2label must have the keys 0 to {keys[-1]}")
+        return {"labels.json": Labels(tuple(str(given[key]) for key in keys))}
 
     def files(self, config: Config, settings: Any) -> dict[str, Any]:
         """Return further JSON files of an export by name; settings: of the run."""
@@ -249,7 +253,7 @@ class Family:
 
 def family_of(model_type: Any) -> Family:
     """Return the family of a model_type. Raises: UserError with the nearest one."""
-    if model_type not in _FAMILIES:
+    if model_type not in [*_FAMILIES]:
         near = difflib.get_close_matches(str(model_type), _FAMILIES, n=1, cutoff=0.5)
         hint = f"; the nearest is {near[0]}" if near else ""
         known = ", ".join(_FAMILIES)

@@ -41,6 +41,7 @@ class GPT2(Family):
     }
     fixed: ClassVar[dict[str, Any]] = {
         "add_cross_attention": False,
+        "is_causal": True,
         "reorder_and_upcast_attn": False,
         "scale_attn_by_inverse_layer_idx": False,
         "tie_word_embeddings": True,

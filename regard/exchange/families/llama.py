@@ -63,6 +63,7 @@ class Llama(Family):
         "core.positions": "rotary",
         "embedding_scale": "one",
     }
+    fixed: ClassVar[dict[str, Any]] = {"is_causal": True}
     tensors: ClassVar[dict[str, str]] = {
         "model.embed_tokens": "writer.inputs.table",
         **within("model.layers.*", "core.decoder.*", _BLOCK),
@@ -80,7 +81,9 @@ class Llama(Family):
         return full
 
     def read(self, config: Config) -> dict[str, Any]:
-        given = config.get("rope_parameters") or config.get("rope_scaling") or {}
+        given = config.get("rope_scaling") or config.get("rope_parameters") or {}
+        if not isinstance(given, dict):
+            raise UserError(f"rope_scaling must be an object, got {given!r}")
         kind = given.get("rope_type", given.get("type", "default"))
         scaling = "none" if kind == "default" else kind
         if scaling not in _SCALED:
@@ -125,7 +128,7 @@ class Qwen2(Llama):
         "core.bias": False,
         "core.attention_bias": "qkv",
     }
-    fixed: ClassVar[dict[str, Any]] = {"use_sliding_window": False}
+    fixed: ClassVar[dict[str, Any]] = Llama.fixed | {"use_sliding_window": False}
 
 
 class Qwen3(Llama):
@@ -140,7 +143,7 @@ class Qwen3(Llama):
         "core.bias": False,
         "core.qk_norm": "rms",
     }
-    fixed: ClassVar[dict[str, Any]] = {"use_sliding_window": False}
+    fixed: ClassVar[dict[str, Any]] = Llama.fixed | {"use_sliding_window": False}
     tensors: ClassVar[dict[str, str]] = Llama.tensors | {
         "model.layers.*.self_attn.{q,k}_norm": "core.decoder.*.attention.{query,key}_norm",
     }

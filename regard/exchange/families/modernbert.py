@@ -37,7 +37,6 @@ class ModernBert(Bert):
         Field("intermediate_size", "core.feedforward", 1152),
         Field("hidden_activation", "core.activation", "gelu", ACTIVATIONS),
         Field("embedding_dropout", "dropout", 0.0),
-        Field("norm_eps", "core.norm_eps", 1e-5),
         Field("norm_bias", "core.bias", False),
         Field("mlp_bias", "core.bias", False),
         Field("attention_bias", "core.attention_bias", False, {True: "all", False: "none"}),
@@ -51,10 +50,11 @@ class ModernBert(Bert):
         "core.first_norm": False,
         "core.gated": True,
         "core.positions": "rotary",
+        "core.norm_eps": 1e-5,
         "embedding_scale": "one",
         "head": "gelu",
     }
-    fixed: ClassVar[dict[str, Any]] = {"classifier_activation": "gelu"}
+    fixed: ClassVar[dict[str, Any]] = {"classifier_activation": "gelu", "norm_eps": 1e-5}
     special_ids = ("pad", "bos", "eos")
     inner: ClassVar[dict[str, str]] = {
         "embeddings.{tok_embeddings,norm}": "{reader.table,core.encoder_embedding_norm}",
@@ -87,6 +87,9 @@ class ModernBert(Bert):
                 f"classifier_bias must equal norm_bias={full['norm_bias']}, got "
                 f"{full['classifier_bias']}"
             )
+        for name in ("rope_scaling", "sliding_window"):
+            if full.get(name) is not None:
+                raise UserError(f"{name} has no place here, got {full[name]!r}")
         every, count = full.get("global_attn_every_n_layers", 3), full["num_hidden_layers"]
         default = [_name(i % every == 0) for i in range(count)]
         kinds = full["layer_types"] = full.get("layer_types") or default

@@ -85,8 +85,17 @@ class T5(Family):
     folded = r"(shared|lm_head)\.weight|decoder\.final_layer_norm\.weight"
 
     def complete(self, config: Config) -> dict[str, Any]:
-        is_scaled = config.get("scale_decoder_outputs", True)
-        return super().complete(config if is_scaled else {**config, "tie_word_embeddings": False})
+        # The one decides where both are given.
+        is_scaled = config.get("scale_decoder_outputs", config.get("tie_word_embeddings", True))
+        full = super().complete({**config, "tie_word_embeddings": is_scaled})
+        *gated, last = full["feed_forward_proj"].split("-")
+        name = "gelu_new" if gated and last == "gelu" else last
+        for field, expected in {"dense_act_fn": name, "is_gated_act": bool(gated)}.items():
+            if full.get(field, expected) != expected:
+                raise UserError(
+                    f"{field} must be {expected!r} as in feed_forward_proj, got {full[field]!r}"
+                )
+        return full
 
     def table(self, config: Config) -> Mapping[str, str]:
         is_gated = config["feed_forward_proj"].startswith("gated")

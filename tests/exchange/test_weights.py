@@ -1,8 +1,8 @@
-"""Folders of public weights: imported, compared with Transformers, and exported again.
+"""Weights that were trained elsewhere: imported, fine-tuned here, and exported again.
 
 REGARD_WEIGHTS=folder1:folder2 pytest --slow tests/exchange/test_weights.py
 
-takes the folders, which the tests cannot download.
+imports folders of public weights, which the tests cannot download.
 """
 
 import os
@@ -16,16 +16,48 @@ import transformers as hf
 from safetensors.torch import load_file
 from torch import Tensor
 
+import regard
 from regard.attention.masks import Padded
 from regard.data.batches import pad
 from regard.exchange.families.family import family_of
 from regard.exchange.files import TensorFiles, read_config
 from regard.exchange.formats import export
+from regard.recipes.metrics.text import exact_match
 from tests.exchange.small import import_model
+from tests.exchange.synthetic import make_pairs, make_project_pairs, train_marian
 
 FOLDERS = [Path(name) for name in os.environ.get("REGARD_WEIGHTS", "").split(os.pathsep) if name]
 TEXTS = ("The weather is nice today.", "I saw 3 cats & a dog, na\u00efve as they were!", "Yes")
 LENGTH = 20
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_marian_gives_the_outputs_of_transformers_and_learns_other_dates(tmp_path: Path) -> None:
+    # Two minutes of training there, and one here, on two cores.
+    torch.manual_seed(1)
+    theirs, tokenizer = train_marian(steps=900)
+    for part in (theirs, tokenizer):
+        part.save_pretrained(tmp_path / "theirs")
+    run = import_model(tmp_path / "theirs", tmp_path / "run")
+    texts, expected = map(list, zip(*make_pairs(1000, seed=2), strict=True))
+    given = tokenizer(texts, return_tensors="pt", padding=True, return_token_type_ids=False)
+    outputs = theirs.generate(**given, num_beams=1, max_new_tokens=20)
+    found = run.predict(texts, beam=1, max_length=20)
+    assert found == tokenizer.batch_decode(outputs, skip_special_tokens=True)
+    assert exact_match(found, [[iso] for iso in expected]) > 95
+    data = {}
+    for split, count in (("train", 120_000), ("val", 1000)):
+        path = tmp_path / f"{split}.tsv"
+        lines = ["\t".join(pair) for pair in make_project_pairs(split, count)]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        data[split] = str(path)
+    train = {"steps": 600, "lr": 1e-3, "tensorboard": False}
+    tuned = regard.train(
+        "translate", tmp_path / "tuned", init=run.folder, data=data, train=train, quiet=True
+    )
+    texts, expected = map(list, zip(*make_project_pairs("test", 1000), strict=True))
+    assert exact_match(tuned.predict(texts, beam=1), [[iso] for iso in expected]) >= 95
 
 
 @pytest.mark.slow

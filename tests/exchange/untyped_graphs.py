@@ -295,6 +295,7 @@ def dates(
     return run, out, texts, expected
 
 
+@pytest.mark.timeout(1800)
 def test_greedy_outputs_of_dates_are_those_of_predict(dates: Any):
     run, out, texts, expected = dates
     exported, recipe = Exported(out), run.recipe
@@ -365,6 +366,7 @@ window.predict = async (ids, limit) => {
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_greedy_outputs_in_a_browser_are_those_of_predict(dates: Any, tmp_path: Path):
     """`onnxruntime-web` in Chromium, without a request to another host."""
     run, out, texts, expected = dates

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,8 +23,16 @@ from regard.recipes.registry import get_entry
 from regard.recipes.run_folder import write_run
 from regard.settings.options import nest
 from regard.settings.tree import apply_changes
-from regard.system.files import hash_file
+from regard.system.files import hash_file, read_json
 from regard.training.tensors import find_nonfinite, tensors_of, ties_of, write_tensors
+
+_GENERATION = {
+    **dict.fromkeys(("num_beams", "repetition_penalty", "encoder_repetition_penalty"), 1),
+    **dict.fromkeys(("min_length", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size"), 0),
+    **dict.fromkeys(("bad_words_ids", "forced_bos_token_id", "min_new_tokens")),
+    **dict.fromkeys(("begin_suppress_tokens", "sequence_bias", "suppress_tokens")),
+}
+"""Settings of generation that are not read, with the values that change nothing."""
 
 
 def import_folder(
@@ -57,12 +66,9 @@ def import_folder(
     if halves:
         notify(f"{folder}: {halves} of {len(files)} tensors have half precision: now float32")
     hashes = [hash_file(path) for path in files.paths]
-    images = config.get("preprocessor", {})
-    shown = images.get("crop_size") or images.get("size")
-    height = shown.get("height") if isinstance(shown, dict) else shown
-    if None not in (height, config.get("image_size")) and height != config["image_size"]:
-        notify(f"{folder}: images are read at {config['image_size']} pixels a side, not {height}")
     base = config["architectures"][0] if family.task(config) in family.bases else None
+    for text in _differences(folder, config):
+        notify(f"{folder}: {text}")
     if base is not None:
         notify(
             f"{folder}: {base} has no classifier. That of the run is new, and predicts "
@@ -99,6 +105,28 @@ def import_folder(
     return run
 
 
+def _differences(folder: Path, config: Config) -> Iterator[str]:
+    """Yield what a run does otherwise than the folder says."""
+    images = config.get("preprocessor", {})
+    shown = images.get("crop_size") or images.get("size")
+    height = shown.get("height") if isinstance(shown, dict) else shown
+    if None not in (height, config.get("image_size")) and height != config["image_size"]:
+        yield f"images are read at {config['image_size']} pixels a side, not {height}"
+    path = folder / "generation_config.json"
+    given = {**config, **(read_json(path, dict[str, Any]) if path.exists() else {})}
+    never = [given.get(f"{name}_token_id") for name in ("pad", "bos", "decoder_start")]
+    never += [[number] for number in never]
+    found = list[str]()
+    for name, neutral in _GENERATION.items():
+        value = given.get(name)
+        if isinstance(value, list):
+            value = [item for item in value if item not in never] or None
+        if value not in (None, neutral):
+            found.append(f"{name} {value}")
+    if found and config["recipe"] in ("language", "translate"):
+        yield f"the run generates without {', '.join(found)}"
+
+
 @contextmanager
 def _located(path: Path) -> Iterator[None]:
     try:
@@ -115,7 +143,7 @@ def _load(
     expected = {rule.theirs for rule in rules}
     for copy in (family.copies.keys() & names.keys()) - expected:
         original = family.copies[copy]
-        if not torch.equal(files[names.pop(copy)], files[names[original]]):
+        if original not in names or not torch.equal(files[names.pop(copy)], files[names[original]]):
             raise UserError(f"{copy} must equal {original}")
     unused = [name for name in names.keys() - expected if re.fullmatch(family.unused, name)]
     kept = {name: files[names.pop(name)] for name in sorted(unused)}

@@ -33,6 +33,14 @@ from regard.errors import UserError
 from regard.system.files import read_bytes, read_json
 
 _FILES = ("tokenizer.json", "source.spm", "spiece.model", "vocab.json", "vocab.txt")
+_CHOICES = {
+    "do_lower_case": ("BertNormalizer", "lowercase", True),
+    "strip_accents": ("BertNormalizer", "strip_accents", None),
+    "tokenize_chinese_chars": ("BertNormalizer", "handle_chinese_chars", True),
+    "add_prefix_space": ("ByteLevel", "add_prefix_space", False),
+}
+"""Settings of tokenizer_config.json: the part of tokenizer.json, its field, and the default."""
+_WHOLE = ("PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend")
 _BERT, _ROBERTA = ("[SEP]", "[CLS]", "[PAD]", "[MASK]"), ("</s>", "<s>", "<pad>", "<mask>")
 
 
@@ -46,6 +54,8 @@ def read_tokenizers(folder: Path, config: Mapping[str, Any]) -> dict[str, Pretra
     for name in ("special_tokens_map.json", "tokenizer_config.json", "generation_config.json"):
         if (folder / name).exists():
             (generation if name[0] == "g" else settings).update(read_json(folder / name, dict))
+    if (folder / "added_tokens.json").exists():
+        settings["added_tokens"] = read_json(folder / "added_tokens.json", dict[str, int])
     path = next((folder / name for name in _FILES if (folder / name).exists()), None)
     if path is None:
         raise UserError(f"{folder}: has no tokenizer (one of {', '.join(_FILES)})")
@@ -82,6 +92,7 @@ def _read(
             names.setdefault("unk", "<unk>")
         else:
             engine = _open(path, settings, generation["model_type"])
+            _check(path, engine, settings, generation["model_type"])
             added = {token.content for token in engine.get_added_tokens_decoder().values()}
             engine.add_special_tokens([name for name in names.values() if name not in added])
             names.setdefault("unk", getattr(engine.model, "unk_token", None) or "<unk>")
@@ -101,6 +112,24 @@ def _read(
         most = f"{path}: has ids up to {max(numbers.values())}, beyond the embeddings"
         raise UserError(f"{most} of the model (vocab_size {file.size})")
     return tokenizer
+
+
+def _check(path: Path, engine: Any, settings: Mapping[str, Any], model_type: str) -> None:
+    """Raise UserError if other files say something else, which classes not in _WHOLE follow."""
+    added = settings.get("added_tokens_decoder", {}).items()
+    tokens = settings.get("added_tokens", {}) | {token["content"]: int(n) for n, token in added}
+    for content, number in tokens.items():
+        if engine.token_to_id(content) != number:
+            raise UserError(f"{path}: has no token {content!r} of id {number} as other files here")
+    default = model_type in ("bert", "distilbert", "gpt2", "roberta")
+    kind = settings.get("tokenizer_class") or (model_type if default else _WHOLE[0])
+    model = json.loads(engine.to_str())
+    parts = {part["type"]: part for part in (model["normalizer"], model["pre_tokenizer"]) if part}
+    for name, (part, field, default) in _CHOICES.items():
+        said = settings.get(name, default)
+        if kind not in _WHOLE and part in parts and parts[part][field] != said:
+            by = f"{name} of tokenizer_config.json or its default"
+            raise UserError(f"{path}: {field} must be {said!r} by {by}")
 
 
 def _open(path: Path, settings: Mapping[str, Any], model_type: str) -> tokenizers.Tokenizer:
@@ -142,7 +171,9 @@ def _specials(
         given = generation.get(f"{name}_token_id")
         if isinstance(given, list):  # an output ends at the first of them
             given = ids[name] if ids[name] in given else given[0]
-        ids[name] = ids.get(name) if given is None else given
+        ids[name] = ids.get(name) if given in (None, -1) else given
+        if ids[name] is not None and ids[name] not in range(generation["vocab_size"]):
+            raise UserError(f"{name}_token_id must be an id below vocab_size, got {ids[name]!r}")
     start = ids.pop("decoder_start")
     if generation.get("is_encoder_decoder") and None in (start, ids["eos"], ids["pad"]):
         needed = "decoder_start_token_id, eos_token_id and pad_token_id"

@@ -22,6 +22,7 @@ from regard.exchange.families.family import family_of, find_family
 from regard.exchange.families.gpt2 import GPT2
 from regard.exchange.files import read_config
 from regard.exchange.formats import export
+from regard.exchange.imported import import_folder
 from regard.recipes.registry import get_entry
 from regard.recipes.run_folder import read_run
 from regard.settings.tree import apply_changes
@@ -238,9 +239,8 @@ def test_modernbert_that_has_no_place_is_refused(fields: dict[str, Any], message
 @pytest.mark.parametrize(
     ("model_type", "fields", "message"),
     [
-        ("t5", {"dense_act_fn": "gelu"}, "dense_act_fn must be 'relu' as in feed_forward_proj"),
-        ("t5", {"is_gated_act": True}, "is_gated_act must be False as in feed_forward_proj"),
-        ("llama", {"rope_scaling": [1]}, "rope_scaling must be an object, got .1."),
+        ("t5", {"dense_act_fn": "gelu"}, "dense_act_fn must be 'relu' by feed_forward_proj"),
+        ("t5", {"is_gated_act": True}, "is_gated_act must be False by feed_forward_proj"),
         ("qwen2", {"is_causal": False}, "is_causal must be True, got False"),
         ("bert", {"id2label": {"0": "a", "2": "b"}}, "id2label must have the keys 0 to 1"),
         ("bert", {"id2label": ["a", "b"]}, "id2label must have the keys 0 to 1"),
@@ -376,6 +376,19 @@ def test_tensors_that_cannot_be_used_are_refused(tmp_path: Path, capsys: Any) ->
     head = torch.zeros(17, 6)
     write_folder(tmp_path / "head", {**make_tensors(), "lm_head.weight": head})
     assert "lm_head.weight must equal transformer.wte" in run_import(tmp_path / "head", capsys)
+    write_folder(tmp_path / "copy", {"lm_head.weight": head})
+    assert "lm_head.weight must equal transformer.wte" in run_import(tmp_path / "copy", capsys)
+
+
+def test_settings_of_generation_that_are_not_read_are_said(tmp_path: Path) -> None:
+    folder, path = tmp_path / "given", tmp_path / "given" / "generation_config.json"
+    write_folder(folder, pad_token_id=4, num_beams=1, no_repeat_ngram_size=2)
+    generation = {"repetition_penalty": 1.1, "bad_words_ids": [[4], [5]], "suppress_tokens": [4]}
+    path.write_text(json.dumps(generation))
+    notices = list[str]()
+    import_folder(folder, tmp_path / "run", notify=notices.append)
+    unread = "repetition_penalty 1.1, no_repeat_ngram_size 2, bad_words_ids [[5]]"
+    assert notices == [f"{folder}: the run generates without {unread}"]
 
 
 def test_output_folders_must_be_new(tmp_path: Path, capsys: Any) -> None:

@@ -318,6 +318,69 @@ def test_a_model_of_sentencepiece_is_read(
         read_tokenizers(tmp_path, config)
 
 
+@pytest.mark.parametrize(
+    ("kind", "settings", "message"),
+    [
+        ("wordpiece", {"do_lower_case": False}, "lowercase must be False by do_lower_case of"),
+        ("wordpiece", {"strip_accents": False}, "strip_accents must be False by strip_accents"),
+        ("wordpiece", {"tokenize_chinese_chars": False}, "handle_chinese_chars must be False"),
+        ("bytes", {"add_prefix_space": True}, "add_prefix_space must be True by add_prefix_space"),
+    ],
+)
+def test_tokenizer_json_and_its_settings_must_agree(
+    kind: str, settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    config = {"vocab_size": 700, "model_type": {"wordpiece": "bert", "bytes": "gpt2"}[kind]}
+    trained_fast(kind).save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    for name in (None, "BertTokenizer", "GPT2TokenizerFast"):
+        path.write_text(json.dumps(settings | {"tokenizer_class": name}), encoding="utf-8")
+        with pytest.raises(UserError, match=f"tokenizer.json: {message}"):
+            read_tokenizers(tmp_path, config)
+    path.write_text("{}", encoding="utf-8")
+    read_tokenizers(tmp_path, config)
+    path.write_text(json.dumps(settings | {"tokenizer_class": "PreTrainedTokenizerFast"}))
+    read_tokenizers(tmp_path, config)
+
+
+def test_default_of_a_setting_must_agree(tmp_path: Path) -> None:
+    config = {"vocab_size": 700, "model_type": "bert"}
+    given = trained_fast("wordpiece")
+    given.backend_tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
+    given.backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(UserError, match=r"lowercase must be True by .* or its default"):
+        read_tokenizers(tmp_path, config)
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}', encoding="utf-8")
+    read_tokenizers(tmp_path, config)
+
+
+def test_added_tokens_must_be_in_the_tokenizer(tmp_path: Path) -> None:
+    given = trained_fast("wordpiece")
+    pieces, config = given.get_vocab(), {"vocab_size": 700, "model_type": "bert"}
+    lines = "".join(piece + "\n" for piece in sorted(pieces, key=pieces.__getitem__))
+    (tmp_path / "vocab.txt").write_text(lines, encoding="utf-8")
+    added, settings = tmp_path / "added_tokens.json", tmp_path / "tokenizer_config.json"
+    added.write_text(json.dumps({"[MASK]": pieces["[MASK]"]}), encoding="utf-8")
+    read_tokenizers(tmp_path, config)
+    added.write_text('{"<new>": 690}', encoding="utf-8")
+    with pytest.raises(UserError, match=r"vocab.txt: has no token '<new>' of id 690"):
+        read_tokenizers(tmp_path, config)
+    added.unlink()
+    settings.write_text('{"added_tokens_decoder": {"690": {"content": "<new>"}}}')
+    with pytest.raises(UserError, match=r"vocab.txt: has no token '<new>' of id 690"):
+        read_tokenizers(tmp_path, config)
+
+
+@pytest.mark.parametrize("number", [700, -2, "x", 1.5])
+def test_special_tokens_must_be_ids(number: Any, tmp_path: Path) -> None:
+    trained_fast("bytes").save_pretrained(tmp_path)
+    config = {"vocab_size": 700, "model_type": "llama", "pad_token_id": -1}
+    (own,) = read_tokenizers(tmp_path, config).values()
+    assert own.specials.pad is None
+    with pytest.raises(UserError, match="eos_token_id must be an id below vocab_size, got"):
+        read_tokenizers(tmp_path, config | {"eos_token_id": number})
+
+
 def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     config = {"vocab_size": 700, "model_type": "qwen2"}
     with pytest.raises(UserError, match=r"has no tokenizer \(one of tokenizer.json"):

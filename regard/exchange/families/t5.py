@@ -85,16 +85,13 @@ class T5(Family):
     folded = r"(shared|lm_head)\.weight|decoder\.final_layer_norm\.weight"
 
     def complete(self, config: Config) -> dict[str, Any]:
-        # The one decides where both are given.
         is_scaled = config.get("scale_decoder_outputs", config.get("tie_word_embeddings", True))
         full = super().complete({**config, "tie_word_embeddings": is_scaled})
         *gated, last = full["feed_forward_proj"].split("-")
         name = "gelu_new" if gated and last == "gelu" else last
         for field, expected in {"dense_act_fn": name, "is_gated_act": bool(gated)}.items():
             if full.get(field, expected) != expected:
-                raise UserError(
-                    f"{field} must be {expected!r} as in feed_forward_proj, got {full[field]!r}"
-                )
+                raise UserError(f"{field} must be {expected!r} by feed_forward_proj")
         return full
 
     def table(self, config: Config) -> Mapping[str, str]:

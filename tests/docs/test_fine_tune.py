@@ -14,6 +14,7 @@ from tests.shapes import without_checks
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "fine-tune.md"
 TEXT = PAGE.read_text(encoding="utf-8")
+WORDS = ("nice", "foggy", "quite warm", "very cold")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
@@ -48,7 +49,7 @@ def test_commands_with_public_weights_run(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    texts = [f"The weather is nice on day {n}, {word}." for n in range(200) for word in "abc"]
+    texts = [f"The weather on day {n} was {word}, I think." for n in range(200) for word in WORDS]
     save = save_gpt2 if model == "gpt2" else save_opus
     save(Path(model), texts)
     Path("book.txt").write_text("\n".join(texts), encoding="utf-8")

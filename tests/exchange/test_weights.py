@@ -71,13 +71,15 @@ def test_folder_of_public_weights_is_imported_and_exported(folder: Path, tmp_pat
     run.recipe.notify = print  # unknown characters
     theirs = getattr(hf, architecture).from_pretrained(folder, dtype=torch.float32)
     theirs.set_attn_implementation("eager")
-    COMPARISONS[run.run.recipe](run, theirs.eval(), folder)
+    if run.run.recipe in ("language", "translate") or architecture.endswith("Classification"):
+        COMPARISONS[run.run.recipe](run, theirs.eval(), folder)
     export(run, "transformers", tmp_path / "exported", SimpleNamespace(license=None))
     after = load_file(tmp_path / "exported" / "model.safetensors")
     family, given = family_of(config["model_type"]), TensorFiles(folder, architecture)
-    names = family.rename(given)
+    full = family.complete(config)
+    names = family.rename(given, full)
     left_out = names.keys() - after.keys()
-    assert left_out <= {*family.copies, *family.computed(family.complete(config))}
+    assert left_out <= {*family.copies, *family.computed(full)}
     assert after.keys() <= names.keys()
     assert [name for name in after if not torch.equal(after[name], given[names[name]])] == []
 

@@ -60,8 +60,18 @@ def export(
             nothing is written.
     """
     module, _, function = FORMATS[name].function.partition(":")
+    is_own = not type(trained.recipe).model.__module__.startswith("regard.")
+    if name != "transformers":
+        trained.check_classifier()
+    elif is_own:  # its settings do not say what the model computes
+        raise UserError("Transformers cannot express the model of your recipe; choose another --to")
     with new_folder(out) as unfinished:
-        getattr(importlib.import_module(module), function)(trained, unfinished, options, notify)
+        try:
+            getattr(importlib.import_module(module), function)(trained, unfinished, options, notify)
+        except (AttributeError, TypeError, ValueError) as error:
+            if not is_own:
+                raise
+            raise UserError(f"{name} cannot express the model of your recipe: {error}") from error
 
 
 def check_new_folder(path: Path) -> None:

@@ -29,8 +29,7 @@ from regard.training.tensors import find_nonfinite, tensors_of, ties_of, write_t
 _GENERATION = {
     **dict.fromkeys(("num_beams", "repetition_penalty", "encoder_repetition_penalty"), 1),
     **dict.fromkeys(("min_length", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size"), 0),
-    **dict.fromkeys(("bad_words_ids", "forced_bos_token_id", "min_new_tokens")),
-    **dict.fromkeys(("begin_suppress_tokens", "sequence_bias", "suppress_tokens")),
+    **dict.fromkeys(("forced_bos_token_id", "min_new_tokens", "sequence_bias")),
 }
 """Settings of generation that are not read, with the values that change nothing."""
 
@@ -114,15 +113,10 @@ def _differences(folder: Path, config: Config) -> Iterator[str]:
         yield f"images are read at {config['image_size']} pixels a side, not {height}"
     path = folder / "generation_config.json"
     given = {**config, **(read_json(path, dict[str, Any]) if path.exists() else {})}
-    never = [given.get(f"{name}_token_id") for name in ("pad", "bos", "decoder_start")]
-    never += [[number] for number in never]
-    found = list[str]()
-    for name, neutral in _GENERATION.items():
-        value = given.get(name)
-        if isinstance(value, list):
-            value = [item for item in value if item not in never] or None
-        if value not in (None, neutral):
-            found.append(f"{name} {value}")
+    values = {name: (given.get(name), neutral) for name, neutral in _GENERATION.items()}
+    found = [
+        f"{name} {own}" for name, (own, neutral) in values.items() if own not in (None, neutral)
+    ]
     if found and config["recipe"] in ("language", "translate"):
         yield f"the run generates without {', '.join(found)}"
 

@@ -40,7 +40,6 @@ _CHOICES = {
     "add_prefix_space": ("ByteLevel", "add_prefix_space", False),
 }
 """Settings of tokenizer_config.json: the part of tokenizer.json, its field, and the default."""
-_WHOLE = ("PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend")
 _BERT, _ROBERTA = ("[SEP]", "[CLS]", "[PAD]", "[MASK]"), ("</s>", "<s>", "<pad>", "<mask>")
 
 
@@ -115,21 +114,21 @@ def _read(
 
 
 def _check(path: Path, engine: Any, settings: Mapping[str, Any], model_type: str) -> None:
-    """Raise UserError if other files say something else, which classes not in _WHOLE follow."""
+    """Raise UserError if other files say something else, which many classes follow."""
     added = settings.get("added_tokens_decoder", {}).items()
     tokens = settings.get("added_tokens", {}) | {token["content"]: int(n) for n, token in added}
     for content, number in tokens.items():
         if engine.token_to_id(content) != number:
             raise UserError(f"{path}: has no token {content!r} of id {number} as other files here")
     default = model_type in ("bert", "distilbert", "gpt2", "roberta")
-    kind = settings.get("tokenizer_class") or (model_type if default else _WHOLE[0])
+    kind = settings.get("tokenizer_class") or (model_type if default else "PreTrained")
     model = json.loads(engine.to_str())
     parts = {part["type"]: part for part in (model["normalizer"], model["pre_tokenizer"]) if part}
     for name, (part, field, default) in _CHOICES.items():
         said = settings.get(name, default)
-        if kind not in _WHOLE and part in parts and parts[part][field] != said:
-            by = f"{name} of tokenizer_config.json or its default"
-            raise UserError(f"{path}: {field} must be {said!r} by {by}")
+        is_whole = kind.startswith(("PreTrained", "TokenizersBackend"))
+        if not is_whole and part in parts and parts[part][field] != said:
+            raise UserError(f"{path}: {field} must be {said!r} by {name}, or its default")
 
 
 def _open(path: Path, settings: Mapping[str, Any], model_type: str) -> tokenizers.Tokenizer:

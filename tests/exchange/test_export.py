@@ -248,3 +248,21 @@ def test_run_that_generates_no_text_is_refused(tmp_path: Path) -> None:
         export(run, "transformers", tmp_path / "exported", OPTIONS)
     with pytest.raises(UserError, match=r"no model for runs of reviews; choose --to onnx"):
         export(run, "ctranslate2", tmp_path / "exported", OPTIONS)
+
+
+def test_model_of_a_users_recipe_is_exported_as_it_computes_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = create_run("language", tmp_path / "run", {}, context=20)
+    fields = {"model": lambda _: None}
+    monkeypatch.setattr(run.recipe, "__class__", type("Own", (type(run.recipe),), fields))
+    with pytest.raises(UserError, match="Transformers cannot express the model of your recipe"):
+        export(run, "transformers", tmp_path / "out", OPTIONS)
+
+    def fail(model: Any) -> Any:
+        return model.no_shape
+
+    monkeypatch.setattr("regard.exchange.graphs.graphs_of", fail)
+    with pytest.raises(UserError, match=r"torch cannot express the model of .*no_sha"):
+        export(run, "torch", tmp_path / "out", OPTIONS)
+    assert not (tmp_path / "out").exists()

@@ -206,6 +206,8 @@ def test_imported_encoder_without_classifier_gives_the_states_of_transformers(
         check_export(run, folder, tmp_path / f"exported{seed}")
         with pytest.raises(UserError, match=f"without a classifier .*train {recipe} --init"):
             run.predict(["t5 t6"])
+        with pytest.raises(UserError, match="without a classifier"):
+            export(run, "torch", tmp_path / "graphs", SimpleNamespace())
         assert not model.writer.output.weight.any()
         if recipe == "tags":
             assert len(run.look(["t5 t6 t7"])) == 1

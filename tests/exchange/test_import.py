@@ -383,11 +383,11 @@ def test_tensors_that_cannot_be_used_are_refused(tmp_path: Path, capsys: Any) ->
 def test_settings_of_generation_that_are_not_read_are_said(tmp_path: Path) -> None:
     folder, path = tmp_path / "given", tmp_path / "given" / "generation_config.json"
     write_folder(folder, pad_token_id=4, num_beams=1, no_repeat_ngram_size=2)
-    generation = {"repetition_penalty": 1.1, "bad_words_ids": [[4], [5]], "suppress_tokens": [4]}
+    generation = {"repetition_penalty": 1.1, "forced_bos_token_id": 5}
     path.write_text(json.dumps(generation))
     notices = list[str]()
     import_folder(folder, tmp_path / "run", notify=notices.append)
-    unread = "repetition_penalty 1.1, no_repeat_ngram_size 2, bad_words_ids [[5]]"
+    unread = "repetition_penalty 1.1, no_repeat_ngram_size 2, forced_bos_token_id 5"
     assert notices == [f"{folder}: the run generates without {unread}"]
 
 

@@ -321,7 +321,7 @@ def test_a_model_of_sentencepiece_is_read(
 @pytest.mark.parametrize(
     ("kind", "settings", "message"),
     [
-        ("wordpiece", {"do_lower_case": False}, "lowercase must be False by do_lower_case of"),
+        ("wordpiece", {"do_lower_case": False}, "lowercase must be False by do_lower_case, or"),
         ("wordpiece", {"strip_accents": False}, "strip_accents must be False by strip_accents"),
         ("wordpiece", {"tokenize_chinese_chars": False}, "handle_chinese_chars must be False"),
         ("bytes", {"add_prefix_space": True}, "add_prefix_space must be True by add_prefix_space"),

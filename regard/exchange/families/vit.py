@@ -94,8 +94,7 @@ class ViT(Family):
         numbers = {name: given.get(name, [0.5]) for name in ("image_mean", "image_std")}
         if not given.get("do_normalize", True):
             numbers = {"image_mean": [0.0], "image_std": [1.0]}
-        scale = given.get("rescale_factor", 1 / 255)
-        if not given.get("do_rescale", True) or not 0.99999 < 255 * scale < 1.00001:
+        if not given.get("do_rescale", True) or given.get("rescale_factor", 1 / 255) != 1 / 255:
             raise UserError("preprocessor_config.json: pixels must be divided by 255 (do_rescale)")
         color = "gray" if config["num_channels"] == 1 else "rgb"
         data = {"size": config["image_size"], "color": color}

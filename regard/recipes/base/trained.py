@@ -140,6 +140,14 @@ class TrainedRun:
             answers.append(dict(answer.json) if is_answer else {"error": str(answer)})
         return answers
 
+    def check_classifier(self) -> None:
+        """Raise UserError for a run that is imported without a classifier."""
+        if self.run.origin is not None and self.run.origin.base is not None:
+            raise UserError(
+                f"{self.folder} is imported without a classifier ({self.run.origin.base}): "
+                f"regard train {self.run.recipe} --init {self.folder} trains one"
+            )
+
     def compute_answers(
         self,
         inputs: Sequence[Any],
@@ -149,11 +157,7 @@ class TrainedRun:
         is_skipping: bool = False,
     ) -> list[Any]:
         """Return the `Answer` to each input (`first`: its number), or the UserError if skipped."""
-        if self.run.origin is not None and self.run.origin.base is not None:
-            raise UserError(
-                f"{self.folder} is imported without a classifier ({self.run.origin.base}): "
-                f"regard train {self.run.recipe} --init {self.folder} trains one"
-            )
+        self.check_classifier()
         recipe = recipe or self.recipe
         with self._without_autocast():
             answers = self._prepare(recipe, inputs, first, is_skipping=is_skipping)

@@ -88,8 +88,8 @@ def export_tensors(
         folded = dict(given)
         family.fold(folded, config)
         made = {name: value for name, value in folded.items() if name in exported}
-        if all(torch.equal(exported.pop(name), value) for name, value in made.items()):
-            return exported | given
+        if all(torch.equal(exported[name], value) for name, value in made.items()):
+            return {name: x for name, x in exported.items() if name not in made} | given
     family.unfold(exported, config)
     return exported
 
@@ -97,15 +97,18 @@ def export_tensors(
 def _sampling(recipe: LanguageRecipe) -> dict[str, Any]:
     """Return the generation_config of a language model, which generates no special token."""
     sample, specials = recipe.config.sample, recipe.tokenizer.specials
-    drawn = {"temperature": sample.temperature, "top_k": sample.top_k or 0, "top_p": sample.top_p}
-    return {
+    settings = {
         "bos_token_id": specials.bos,
         "eos_token_id": specials.eos,
         "pad_token_id": specials.pad,
         "max_length": recipe.config.context,
         "do_sample": sample.temperature > 0,
-        **(drawn if sample.temperature > 0 else {}),
     }
+    if sample.temperature > 0:
+        settings["temperature"] = sample.temperature
+        settings["top_k"] = sample.top_k or 0
+        settings["top_p"] = sample.top_p
+    return settings
 
 
 def _search(recipe: TextToTextRecipe[Any]) -> dict[str, Any]:

@@ -113,10 +113,16 @@ def _differences(folder: Path, config: Config) -> Iterator[str]:
         yield f"images are read at {config['image_size']} pixels a side, not {height}"
     path = folder / "generation_config.json"
     given = {**config, **(read_json(path, dict[str, Any]) if path.exists() else {})}
-    values = {name: (given.get(name), neutral) for name, neutral in _GENERATION.items()}
-    found = [
-        f"{name} {own}" for name, (own, neutral) in values.items() if own not in (None, neutral)
-    ]
+    found = []
+    for name, neutral in _GENERATION.items():
+        if given.get(name) not in (None, neutral):
+            found.append(f"{name} {given[name]}")
+    # No run generates padding, or the token that an output starts with.
+    banned = [[given.get(f"{name}_token_id")] for name in ("pad", "bos", "decoder_start")]
+    for name in ("suppress_tokens", "begin_suppress_tokens", "bad_words_ids"):
+        words = [word if isinstance(word, list) else [word] for word in given.get(name) or ()]
+        if any(word not in banned for word in words):
+            found.append(f"{name} {given[name]}")
     if found and config["recipe"] in ("language", "translate"):
         yield f"the run generates without {', '.join(found)}"
 

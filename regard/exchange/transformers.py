@@ -97,7 +97,7 @@ def export_tensors(
 def _sampling(recipe: LanguageRecipe) -> dict[str, Any]:
     """Return the generation_config of a language model, which generates no special token."""
     sample, specials = recipe.config.sample, recipe.tokenizer.specials
-    settings = {
+    settings: dict[str, Any] = {
         "bos_token_id": specials.bos,
         "eos_token_id": specials.eos,
         "pad_token_id": specials.pad,

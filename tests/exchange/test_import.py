@@ -384,10 +384,14 @@ def test_settings_of_generation_that_are_not_read_are_said(tmp_path: Path) -> No
     folder, path = tmp_path / "given", tmp_path / "given" / "generation_config.json"
     write_folder(folder, pad_token_id=4, num_beams=1, no_repeat_ngram_size=2)
     generation = {"repetition_penalty": 1.1, "forced_bos_token_id": 5}
+    generation |= {"suppress_tokens": [4], "bad_words_ids": [[4], [6, 7]]}
     path.write_text(json.dumps(generation))
     notices = list[str]()
     import_folder(folder, tmp_path / "run", notify=notices.append)
-    unread = "repetition_penalty 1.1, no_repeat_ngram_size 2, forced_bos_token_id 5"
+    unread = (
+        "repetition_penalty 1.1, no_repeat_ngram_size 2, forced_bos_token_id 5, "
+        "bad_words_ids [[4], [6, 7]]"
+    )
     assert notices == [f"{folder}: the run generates without {unread}"]
 
 

@@ -90,7 +90,7 @@ def import_folder(
             artifact.save(artifacts / name)
         created = create_recipe(run, notify)
         created.open(artifacts)
-        with torch.device("meta"), ShapesOnly():
+        with _located(folder / CONFIG), torch.device("meta"), ShapesOnly():
             model = created.model()
         own = {name: torch.empty(()).expand(x.shape) for name, x in tensors_of(model).items()}
         with _located(folder):
@@ -131,7 +131,7 @@ def _differences(folder: Path, config: Config) -> Iterator[str]:
 def _located(path: Path) -> Iterator[None]:
     try:
         yield
-    except UserError as error:
+    except (UserError, ValueError) as error:  # models raise ValueError for sizes that do not fit
         raise UserError(f"{path}: {error}") from error
 
 

@@ -370,6 +370,10 @@ def test_imported_vit_of_other_libraries_gives_their_scores(library: str, tmp_pa
         ({"model_args": {"qkv_bias": False}}, "model_args.qkv_bias=False has no place here"),
         ({"global_pool": "avg"}, "global_pool must be 'token', got 'avg'"),
         ({}, "model_args must have num_heads for vectors of size 20"),
+        (
+            {"model_args": {"num_heads": 4}, "pretrained_cfg": {"mean": [0.5, 0.4]}},
+            "config.json: mean and std must be one number or 3, got 2 and 3",
+        ),
     ],
 )
 def test_vit_of_timm_that_is_not_plain_is_refused(

@@ -171,7 +171,7 @@ def test_half_precision_becomes_float32_and_is_said(
         ),
         ({"add_cross_attention": True}, "add_cross_attention must be False, got True"),
         ({"n_layer": "2"}, "n_layer must be a value like 12, got '2'"),
-        ({"n_layer": 0}, "model.core.layers must be from 1 to 1,000, got 0"),
+        ({"n_layer": 0}, "n_layer must be at least 1, got 0"),
         ({"quantization_config": {"quant_method": "gptq"}}, "quantized weights .gptq."),
         ({"quantization_config": [1]}, "quantized weights ..1"),
         ({"is_causal": False}, "is_causal must be True, got False"),
@@ -269,6 +269,8 @@ def test_of_two_fields_that_say_the_same_the_one_of_transformers_decides() -> No
     angles = llama.read(llama.complete(older))
     assert angles["core.positions.scaling"] == "linear"
     assert angles["core.positions.base"] == 10_000
+    with pytest.raises(UserError, match="rope_scaling must be an object, got 2"):
+        llama.read(llama.complete({"rope_scaling": 2}))
     t5 = family_of("t5")
     for given in (True, False):
         config = {"scale_decoder_outputs": given, "tie_word_embeddings": not given}

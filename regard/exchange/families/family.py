@@ -134,6 +134,8 @@ class Family:
                 value = full[name] = float(value)
             if default is not None and type(value) is not kind:
                 raise UserError(f"{name} must be a value like {default!r}, got {value!r}")
+            if type(value) is int and value < 1:  # all are sizes
+                raise UserError(f"{name} must be at least 1, got {value}")
         for name, expected in self.fixed.items():
             if full[name] != expected:
                 raise UserError(f"{name} must be {expected!r}, got {full[name]!r}")

@@ -82,6 +82,8 @@ class Llama(Family):
 
     def read(self, config: Config) -> dict[str, Any]:
         given = config.get("rope_scaling") or config.get("rope_parameters") or {}
+        if not isinstance(given, dict):
+            raise UserError(f"rope_scaling must be an object, got {given!r}")
         kind = given.get("rope_type", given.get("type", "default"))
         scaling = "none" if kind == "default" else kind
         if scaling not in _SCALED:

@@ -46,14 +46,14 @@ def import_folder(
             not empty; then nothing is written.
     """
     given = read_config(folder)
-    with _located(folder / CONFIG):
+    with _name_file(folder / CONFIG):
         family = family_of(given.get("model_type"))
         recipes = family.recipes(given)
         if recipe is not None and recipe not in recipes:
             raise UserError(f"--recipe must be {' or '.join(recipes)} for this model, got {recipe}")
         entry = get_entry(recipe or recipes[0])
     files = TensorFiles(folder, given["architectures"][0] if "architectures" in given else None)
-    with _located(folder / CONFIG):
+    with _name_file(folder / CONFIG):
         given = family.translate({**given, "recipe": entry.name}, files.shapes)
         config = family.complete(given)
         changes = family.run_settings(config) | {"model": nest(family.read(config))}
@@ -90,10 +90,10 @@ def import_folder(
             artifact.save(artifacts / name)
         created = create_recipe(run, notify)
         created.open(artifacts)
-        with _located(folder / CONFIG), torch.device("meta"), ShapesOnly():
+        with _name_file(folder / CONFIG), torch.device("meta"), ShapesOnly():
             model = created.model()
         own = {name: torch.empty(()).expand(x.shape) for name, x in tensors_of(model).items()}
-        with _located(folder):
+        with _name_file(folder):
             parameters, originals = _load(family, config, files, own)
             if bad := find_nonfinite(model, parameters):
                 raise UserError(bad)
@@ -128,7 +128,8 @@ def _differences(folder: Path, config: Config) -> Iterator[str]:
 
 
 @contextmanager
-def _located(path: Path) -> Iterator[None]:
+def _name_file(path: Path) -> Iterator[None]:
+    """Put a file in front of the message of an error."""
     try:
         yield
     except (UserError, ValueError) as error:  # models raise ValueError for sizes that do not fit

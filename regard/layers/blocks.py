@@ -64,8 +64,9 @@ class EncoderBlock(nn.Module):
         return intersect(padding, window(2 * ahead + 1, ahead))
 
     def forward(self, items: Items, mask: Mask | None) -> Items:
-        """Return the block's output; mask: `mask(padding)`, None without padding."""
-        mask = self.mask() if mask is None else mask
+        """Return the block's output; mask: of the padding, or `mask(padding)`, built once."""
+        if mask is None or mask.band is None:
+            mask = self.mask(mask)
         items = self.add_attention(items, partial(self.attention, memory_mask=mask))
         return self.add_feedforward(items, self.feedforward)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.attention.masks import Padded, Unpadded, dense, intersect
+from regard.attention.masks import Padded, Unpadded, dense, intersect, padding
 from regard.layers.positions.base import PositionalEncoding
 from regard.layers.positions.config import AlibiConfig, LearnedConfig, RotaryConfig
 from regard.models.config import LanguageModelConfig, ModelConfig, TaggerConfig
@@ -64,6 +64,8 @@ def test_a_block_without_a_mask_keeps_its_window():
     (block,) = core.encoder
     expected = block(items(), block.mask())
     assert torch.equal(block(items(), None), expected)
+    lengths = padding(torch.full((len(items()),), 9))
+    assert torch.equal(block(items(), lengths), block(items(), block.mask(lengths)))
     block.window = None
     assert not torch.allclose(block(items(), None), expected)
 

@@ -108,7 +108,7 @@ class Bert(Family):
 
 
 class Roberta(Bert):
-    """As BERT, with a head of its own and other positions."""
+    """RoBERTa: another classification head, and positions that begin at the third row."""
 
     offset = 2
     inner: ClassVar[dict[str, str]] = _ENCODER
@@ -123,7 +123,7 @@ class Roberta(Bert):
 
 
 class DistilBert(Bert):
-    """As BERT, without segments, with relu in the head."""
+    """DistilBERT: no segments, and relu in the classification head."""
 
     fields: ClassVar[tuple[Field, ...]] = (
         Field("vocab_size", None, 30522),

@@ -176,7 +176,7 @@ class Family:
                 if first != value:
                     rule = f"be {first!r} as in the fields before it"
                     raise UserError(f"{field.name} must {rule}, got {value!r}")
-        size = settings["core.width"] // max(1, settings["core.heads"])
+        size = settings["core.width"] // settings["core.heads"]
         settings.setdefault("core.head_dim", size)
         return settings
 
@@ -255,7 +255,7 @@ class Family:
 
 def family_of(model_type: Any) -> Family:
     """Return the family of a model_type. Raises: UserError with the nearest one."""
-    if model_type not in [*_FAMILIES]:
+    if model_type not in [*_FAMILIES]:  # a list, as a value of JSON may have no hash
         near = difflib.get_close_matches(str(model_type), _FAMILIES, n=1, cutoff=0.5)
         hint = f"; the nearest is {near[0]}" if near else ""
         known = ", ".join(_FAMILIES)

@@ -115,7 +115,7 @@ class ViT(Family):
 
 
 class DeiT(ViT):
-    """As ViT, with a distillation token; its classifier is averaged, or not read."""
+    """DeiT: a distillation token, whose classifier is averaged with the other, or not read."""
 
     tasks: ClassVar[dict[str, str]] = ViT.tasks | {"ForImageClassificationWithTeacher": "images"}
     implied: ClassVar[dict[str, Any]] = ViT.implied | {"distillation_token": True}
@@ -148,7 +148,7 @@ _OTHERS = ("intermediate_size", "layer_norm_eps", "patch_size")
 
 
 class Dinov2(ViT):
-    """As ViT, with layer scale; its classifier reads the class token and the mean of the others."""
+    """DINOv2: layer scale; the classifier reads the class token and the mean of the patches."""
 
     fields: ClassVar[tuple[Field, ...]] = (
         *(field for field in ViT.fields if field.name not in _OTHERS),

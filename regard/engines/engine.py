@@ -64,6 +64,10 @@ class Engine(ABC):
     def __repr__(self) -> str:
         return f"<engine {self.name}, {self.compute_type}>"
 
+    def share(self) -> "Engine":
+        """Return an engine with the same weights that another thread may use."""
+        return self
+
     @abstractmethod
     def _search(
         self, ids: Ids, config: DecodeConfig, *, bos: int, eos: int, pad: int, trace: Trace | None

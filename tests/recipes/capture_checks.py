@@ -139,14 +139,14 @@ def _check_axes(sample: Sample) -> None:
 
 def outputs_of(run: Any, inputs: Sequence[Any]) -> list[Any]:
     """Return the outputs of the model for the rows of inputs."""
-    examples = run._prepare(run.recipe, inputs, 1)
+    examples = run.prepare(inputs, run.recipe)
     run.recipe.compute_outputs(run._active, examples, run.trace)
     return [output for example in examples for output in example.outputs]
 
 
 def answer_log_probs(run: Any, inputs: Sequence[Any]) -> list[Callable[[], torch.Tensor]]:
     """Answer inputs as a look does; return a function per row that computes log p."""
-    examples = run._prepare(run.recipe, inputs, 1)
+    examples = run.prepare(inputs, run.recipe)
     with record(run):
         run.recipe.compute_outputs(run._active, examples, run.trace, for_look=True)
     rows = [(example, i) for example in examples for i in range(len(example.rows))]

@@ -7,6 +7,7 @@ as float32, bfloat16 (half the bytes) or int8 (a quarter of the bytes); with bfl
 activations are rounded too (see regard.native.decoder.tiles), sums are not.
 """
 
+import copy
 import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
@@ -64,6 +65,12 @@ class CompiledEngine(Engine):
         self._packed = PackedTransformer(form, self.compute_type)
         self.limits = self._packed.limits
         self._free: dict[int, SimpleQueue[Workspace]] = {}
+
+    def share(self) -> "CompiledEngine":
+        """Return an engine with the same packed weights and a workspace of its own."""
+        shared = copy.copy(self)
+        shared._workers, shared._free = 1, {}
+        return shared
 
     @property
     def _workspaces(self) -> SimpleQueue[Workspace]:

@@ -74,6 +74,13 @@ class ActiveModel:
         )
         self._model, self._choice = model, choice
 
+    def share(self) -> "ActiveModel":
+        """Return the model with an engine for another thread; the weights are the same."""
+        engine = self.engine_for(traced=False)
+        shared = copy.copy(self)
+        shared._engine = engine.share() if self._decodes else None
+        return shared
+
     def engine_for(self, *, traced: bool) -> Engine:
         """Return the engine that decodes; traced: torch, whose attention can be recorded."""
         if traced or not self._decodes:

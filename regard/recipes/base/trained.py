@@ -157,15 +157,59 @@ class TrainedRun:
         is_skipping: bool = False,
     ) -> list[Any]:
         """Return the `Answer` to each input (`first`: its number), or the UserError if skipped."""
-        self.check_classifier()
         recipe = recipe or self.recipe
-        with self._without_autocast():
-            answers = self._prepare(recipe, inputs, first, is_skipping=is_skipping)
-            usable = [i for i, example in enumerate(answers) if isinstance(example, Example)]
-            recipe.compute_outputs(self._active, [answers[i] for i in usable], self.trace)
-            for i in usable:
-                answers[i] = recipe.postprocess(answers[i])
+        answers = self.prepare(inputs, recipe, first=first, is_skipping=is_skipping)
+        usable = [i for i, example in enumerate(answers) if isinstance(example, Example)]
+        computed = self.compute([answers[i] for i in usable], recipe)
+        for i, answer in zip(usable, computed, strict=True):
+            answers[i] = answer
         return answers
+
+    def prepare(
+        self,
+        inputs: Sequence[Any],
+        recipe: Recipe[Any],
+        *,
+        names: Sequence[str] = (),
+        first: int = 1,
+        is_skipping: bool = False,
+    ) -> list[Any]:
+        """Return the inputs as an `Example` each, or the UserError of one that is skipped."""
+        self.check_classifier()
+        is_text = isinstance(inputs, str | Path | bytes | Mapping)
+        if is_text or not hasattr(inputs, "__len__") or not hasattr(inputs, "__getitem__"):
+            raise TypeError(f"inputs must be a list, got {type(inputs).__name__}")
+        examples: list[Any] = []
+        with self._without_autocast():
+            for number, value in enumerate(inputs, start=first):
+                try:
+                    given = self._read_input(value, number)
+                    rows = recipe.preprocess(given, number)
+                except UserError as error:
+                    if not is_skipping:
+                        raise
+                    examples.append(error)
+                    continue
+                name = names[number - first] if names else ""
+                if not name and isinstance(given, File):
+                    name = Path(given.name).name
+                examples.append(Example(valid_text(name) or f"{self.input} {number}", rows))
+        return examples
+
+    def compute(self, examples: Sequence[Example], recipe: Recipe[Any]) -> list[Answer]:
+        """Return the answer to each prepared input; together they are computed by batches."""
+        with self._without_autocast():
+            recipe.compute_outputs(self._active, examples, self.trace)
+            return [recipe.postprocess(example) for example in examples]
+
+    def share(self) -> "TrainedRun":
+        """Return a run with the same weights, for another thread.
+
+        Its engine decodes one batch at a time, with buffers of its own.
+        """
+        shared = copy.copy(self)
+        shared._active = self._active.share()
+        return shared
 
     def evaluate(
         self,
@@ -227,7 +271,7 @@ class TrainedRun:
         """
         recipe = self.recipe.change(options)
         with self._without_autocast():
-            examples = self._prepare(recipe, inputs, 1, names)
+            examples = self.prepare(inputs, recipe, names=names)
             empty = [example.name for example in examples if not example.rows]
             if empty or not examples:
                 raise UserError(f"{', '.join(empty) or 'the list'} is empty: nothing to look at")
@@ -249,7 +293,7 @@ class TrainedRun:
     def plot_answer(self, given: Any, out: str | Path, *, overwrite: bool = False) -> None:
         """Plot an input of an autoencoder and its reconstruction to an image file."""
         recipe: Any = self.recipe
-        row = self._prepare(recipe, [given], 1)[0].rows[0]
+        row = self.prepare([given], recipe)[0].rows[0]
         recipe.plot_answer(self._active, row, Path(out), overwrite=overwrite)
 
     def plot_manifold(self, out: str | Path, *, overwrite: bool = False) -> None:
@@ -299,35 +343,6 @@ class TrainedRun:
         if is_own:
             self._own_test = dataset
         return dataset
-
-    def _prepare(
-        self,
-        recipe: Recipe[Any],
-        inputs: Sequence[Any],
-        first: int,
-        names: Sequence[str] = (),
-        *,
-        is_skipping: bool = False,
-    ) -> list[Any]:
-        """Return the inputs as an `Example` each, or the UserError of one that is skipped."""
-        is_text = isinstance(inputs, str | Path | bytes | Mapping)
-        if is_text or not hasattr(inputs, "__len__") or not hasattr(inputs, "__getitem__"):
-            raise TypeError(f"inputs must be a list, got {type(inputs).__name__}")
-        examples: list[Any] = []
-        for number, value in enumerate(inputs, start=first):
-            try:
-                given = self._read_input(value, number)
-                rows = recipe.preprocess(given, number)
-            except UserError as error:
-                if not is_skipping:
-                    raise
-                examples.append(error)
-                continue
-            name = names[number - first] if names else ""
-            if not name and isinstance(given, File):
-                name = Path(given.name).name
-            examples.append(Example(valid_text(name) or f"{self.input} {number}", rows))
-        return examples
 
     def _read_input(self, value: Any, number: int) -> Any:
         if isinstance(value, UserError):  # of a row that could not be read

@@ -1,0 +1,1 @@
+"""The HTTP service of trained runs, and its page."""

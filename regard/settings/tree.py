@@ -52,7 +52,7 @@ class Group:
 
 def collect_groups(config: Any, path: str = "") -> list[Group]:
     """Return the settings by dataclass, outermost first; of unions, of the present variant."""
-    docs, own, below = _docs(type(config)), [], []
+    docs, own, below = field_docs(type(config)), [], []
     for name, kind in field_kinds(type(config)).items():
         value, at = getattr(config, name), _join(path, name)
         if kind.variants:
@@ -169,10 +169,12 @@ def _join(path: str, name: str) -> str:
 
 
 @functools.cache
-def _docs(cls: type) -> dict[str, str]:
-    """Return the docstring of each field of a dataclass, including those of its bases."""
+def field_docs(cls: type) -> dict[str, str]:
+    """Return the docstring of each field of a class, including those of its bases."""
     docs: dict[str, str] = {}
-    for base in reversed(cls.__mro__[:-1]):
+    for base in reversed(cls.__mro__):
+        if base.__module__ == "builtins":
+            continue
         for node in _parse(base.__module__):
             if isinstance(node, ast.ClassDef) and node.name == base.__name__:
                 for line, after in itertools.pairwise(node.body):

@@ -1,10 +1,8 @@
 """Checks of every recipe's captures: axes match weights, recording changes no answer."""
 
-import re
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +19,7 @@ from regard.look.record import record
 from regard.look.sample import Image, Plane, Sample, Sound
 from regard.recipes.base.recipe import Recipe
 from tests.helpers import close
+from tests.recipes.answer_checks import check_answers
 
 
 def is_equal(first: Any, second: Any) -> bool:
@@ -83,18 +82,10 @@ def _check_equal(capture: Capture, other: Capture, dtype: torch.dtype) -> None:
 def check_batch(run: Any, inputs: Sequence[Any]) -> None:
     """Check that inputs together have the answers that each has alone: to 1e-5, equal labels."""
     together = run.answer(inputs)
-    documented = _documented_keys(run.run.recipe)
+    check_answers(run, together)
     for number, (given, first) in enumerate(zip(inputs, together, strict=True), start=1):
         second = dict(run.compute_answers([given], first=number)[0].json)
         assert _is_close(first, second), (first, second)
-        assert first.keys() <= documented
-
-
-def _documented_keys(recipe: str) -> set[str]:
-    """Return the keys that docs/answers.md names for a recipe."""
-    page = Path(__file__).parents[2] / "docs" / "answers.md"
-    rows = re.findall(rf"^\| .*\b{recipe}\b.* \| (`.+) \|$", page.read_text(), re.MULTILINE)
-    return {key for row in rows for key in re.findall(r"`(\w+)`", row)}
 
 
 def _is_close(first: Any, second: Any) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jsonschema_rs
 import numpy as np
 import pytest
 import sacrebleu
@@ -27,6 +28,7 @@ from sklearn import metrics as sklearn
 from regard.cli.main import main
 from regard.recipes.load import load
 from regard.recipes.registry import RECIPES
+from tests.recipes.answer_checks import changed_keys, check_answers
 from tests.recipes.commands import command, printed, printed_json
 from tests.recipes.tiny import quick_options
 
@@ -473,6 +475,7 @@ def test_scores_of_a_test_file_are_those_of_the_answers(tmp_path, capsys, name):
     lines = printed(capsys, "predict", run, *again, "--json", *change).splitlines()
     expected = case.score([*map(json.loads, lines)], files)
     assert {key: scores[key] for key in expected} == pytest.approx(expected, rel=1e-5)
+    check_answers(load(run), answers, origin=("input", "file", "line", "source"))
     assert all(0 < value < 100 for key, value in expected.items() if key not in ("ter", "r2"))
 
 
@@ -486,6 +489,12 @@ def test_answers_are_json_and_depend_on_nothing_but_the_inputs(tmp_path, recipe)
     assert "error" in run.answer([None], on_bad="skip")[0]
     answers = run.answer(given)
     assert json.loads(json.dumps(answers)) == answers
+    options = {"threshold": 0.0} if hasattr(run.config, "threshold") else {}
+    (answer,) = run.answer(given, **options)
+    check_answers(run, [answer])
+    for changed in changed_keys(answer):
+        with pytest.raises(jsonschema_rs.ValidationError):
+            check_answers(run, [changed])
     with torch.autocast("cpu", torch.bfloat16):
         assert run.answer(given) == answers
         scores = run.evaluate()

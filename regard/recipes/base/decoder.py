@@ -20,6 +20,7 @@ from regard.models.cores.config import max_length_of
 from regard.models.cores.transformer import Transformer
 from regard.models.decoder_terms import explain_decoder
 from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.answers import GeneratedText
 from regard.recipes.base.recipe import Answer, ConfigT, Example, Ranked, Recipe, one_line
 from regard.recipes.base.scoring import device_of
 
@@ -93,12 +94,18 @@ class DecoderRecipe(Recipe[ConfigT]):
 
     def postprocess(self, example: Example) -> Answer:
         empty = Hypothesis(tokens=[], score=0.0, log_prob=0.0, finished=True)
-        outputs, ranked = [], []
+        outputs: list[GeneratedText] = []
+        ranked = []
         for found in example.outputs[0] if example.outputs else [empty]:
             text = self.tokenizer.decode(found.tokens)
             ranked.append(Ranked(text, found.score))
-            scores = {"score": found.score, "log_prob": found.log_prob, "finished": found.finished}
-            outputs.append({"text": text} | scores)
+            output: GeneratedText = {
+                "text": text,
+                "score": found.score,
+                "log_prob": found.log_prob,
+                "finished": found.finished,
+            }
+            outputs.append(output)
         best = ranked[0].text
         return Answer(best, {"outputs": outputs}, [one_line(best)], ranked)
 

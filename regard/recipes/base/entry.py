@@ -1,7 +1,7 @@
 """Registry entries of recipes, and changes of the settings of a run. (no torch)"""
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, Literal
 
@@ -42,6 +42,9 @@ class Entry:
     """Settings of a run."""
     answers: tuple[str, ...] = ()
     """Settings of answers, which predict, look and evaluate may change: decode, threshold ..."""
+    answer: type[Any] | Callable[[Any], type[Any]] = dict
+    """Type of an answer as JSON (regard.recipes.base.answers), or a function that returns that of a
+    run with these settings; by default, any object."""
     scores: tuple[str, ...] = ()
     """Settings of metrics, which evaluate may change, too."""
     input: Literal["text", "image", "points", "sound", "tracks", "vector"] = "text"
@@ -62,6 +65,10 @@ class Entry:
     def input_of(self, config: Any) -> str:
         """Return the kind of input of a run: that of its data, if it has several kinds."""
         return getattr(config.data, "input", self.input)
+
+    def answer_of(self, config: Any) -> type[Any]:
+        """Return the type of an answer of a run as JSON."""
+        return self.answer if isinstance(self.answer, type) else self.answer(config)
 
     def may_change(self, path: str, *, for_test: bool = False) -> bool:
         """Return True for a setting of answers, and for_test also of test data and metrics."""

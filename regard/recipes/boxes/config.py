@@ -5,6 +5,7 @@ from typing import Annotated
 
 from regard.data.config import BoxesConfig
 from regard.models.config import DetectorConfig
+from regard.recipes.base.answers import BoxesInImage
 from regard.recipes.base.config import COSINE
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
@@ -39,6 +40,7 @@ ENTRY = Entry(
     summary="object detection (DETR), from COCO JSON or CSV; shapes drawn on the fly if not given",
     config=BoxesRunConfig,
     answers=("threshold",),
+    answer=BoxesInImage,
     input="image",
     unused=(*BATCHES_BY_COUNT, *NO_SMOOTHING),
     recipe="regard.recipes.boxes.recipe:BoxesRecipe",

@@ -7,6 +7,7 @@ from regard.data.config import CaptionsConfig, TokenizerConfig
 from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig
 from regard.models.cores.config import TransformerConfig
+from regard.recipes.base.answers import GeneratedTexts
 from regard.recipes.base.config import COSINE, check_positions, limit_input_length
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_CLASS_WEIGHTS, Entry
 from regard.recipes.metrics.config import BleuConfig
@@ -80,6 +81,7 @@ ENTRY = Entry(
     "if not given",
     config=CaptionRunConfig,
     answers=("decode",),
+    answer=GeneratedTexts,
     input="image",
     unused=(*BATCHES_BY_COUNT, *NO_CLASS_WEIGHTS),
     recipe="regard.recipes.caption.recipe:CaptionRecipe",

@@ -8,6 +8,7 @@ from regard.data.embedded.dates_config import DatesConfig
 from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig
 from regard.models.cores.config import TransformerConfig
+from regard.recipes.base.answers import GeneratedTexts
 from regard.recipes.base.config import COSINE, limit_input_length
 from regard.recipes.base.entry import Entry
 from regard.settings.declare import settings
@@ -65,5 +66,6 @@ ENTRY = Entry(
     summary="dates written in many languages, to ISO 8601; the data is built in",
     config=DatesRunConfig,
     answers=("decode",),
+    answer=GeneratedTexts,
     recipe="regard.recipes.dates.recipe:DatesRecipe",
 )

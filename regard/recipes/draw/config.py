@@ -8,6 +8,7 @@ from regard.decode.config import DrawingConfig
 from regard.models.autoencoders.config import AutoencoderConfig
 from regard.models.config import ModelConfig
 from regard.models.cores.config import TransformerConfig
+from regard.recipes.base.answers import DrawnImages
 from regard.recipes.base.config import COSINE, NBest
 from regard.recipes.base.entry import NO_CLASS_WEIGHTS, Entry
 from regard.settings.declare import settings
@@ -65,6 +66,7 @@ ENTRY = Entry(
     summary="text-to-image generation, from labeled images or your own images with captions",
     config=DrawRunConfig,
     answers=("n_best", "decode"),
+    answer=DrawnImages,
     unused=NO_CLASS_WEIGHTS,
     recipe="regard.recipes.draw.recipe:DrawRecipe",
 )

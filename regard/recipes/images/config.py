@@ -7,6 +7,7 @@ from regard.data.config import ImagesConfig
 from regard.layers.positions.config import NoPositionsConfig
 from regard.models.config import ClassifierConfig
 from regard.models.cores.config import TransformerConfig
+from regard.recipes.base.answers import target_answer
 from regard.recipes.base.config import COSINE, NBest
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_DECODER, Entry
 from regard.settings.declare import settings
@@ -61,6 +62,7 @@ ENTRY = Entry(
     "not given",
     config=ImagesRunConfig,
     answers=("n_best",),
+    answer=target_answer,
     input="image",
     unused=(*NO_DECODER, *BATCHES_BY_COUNT),
     recipe="regard.recipes.images.recipe:ImagesRecipe",

@@ -5,6 +5,7 @@ from dataclasses import replace
 from regard.data.config import TextConfig, TokenizerConfig
 from regard.decode.config import SampleConfig
 from regard.models.config import LanguageModelConfig
+from regard.recipes.base.answers import ContinuedText
 from regard.recipes.base.config import COSINE, check_positions
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_ENCODER, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
@@ -43,6 +44,7 @@ ENTRY = Entry(
     "sentences if not given",
     config=LanguageRunConfig,
     answers=("sample",),
+    answer=ContinuedText,
     unused=(*BATCHES_BY_COUNT, *NO_SMOOTHING, *NO_ENCODER),
     recipe="regard.recipes.language.recipe:LanguageRecipe",
 )

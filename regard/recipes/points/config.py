@@ -5,6 +5,7 @@ from typing import Annotated
 
 from regard.data.config import PointsConfig
 from regard.models.config import DetectorConfig
+from regard.recipes.base.answers import BoxesInSpace
 from regard.recipes.base.config import COSINE
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
@@ -45,6 +46,7 @@ ENTRY = Entry(
     "not given",
     config=PointsRunConfig,
     answers=("threshold",),
+    answer=BoxesInSpace,
     input="points",
     unused=(*BATCHES_BY_COUNT, *NO_SMOOTHING),
     recipe="regard.recipes.points.recipe:PointsRecipe",

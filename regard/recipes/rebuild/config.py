@@ -1,9 +1,11 @@
 """Settings of the recipe `rebuild`: autoencoders. Importing them needs no torch."""
 
 from dataclasses import replace
+from typing import Any
 
 from regard.data.config import ImagesConfig, VectorsConfig
 from regard.models.autoencoders.config import AutoencoderConfig
+from regard.recipes.base.answers import CodeAnswer, QuantizedCodeAnswer
 from regard.recipes.base.config import COSINE
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_CLASS_WEIGHTS, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
@@ -41,11 +43,17 @@ class RebuildRunConfig:
             raise ValueError(f"model.kind must be latent for data with a condition x, got {kind}")
 
 
+def _answer(config: RebuildRunConfig) -> type[Any]:
+    """Return the type of an answer: a code of numbers, or of entries of a codebook."""
+    return QuantizedCodeAnswer if config.model.kind == "quantized" else CodeAnswer
+
+
 ENTRY = Entry(
     name="rebuild",
     summary="autoencoder of images or numbers; built-in digits if not given",
     config=RebuildRunConfig,
     answers=("energy",),
+    answer=_answer,
     input="image",
     unused=(*BATCHES_BY_COUNT, *NO_SMOOTHING, *NO_CLASS_WEIGHTS),
     recipe="regard.recipes.rebuild.recipe:RebuildRecipe",

@@ -6,6 +6,7 @@ from typing import Literal
 from regard.data.config import LabeledConfig, TokenizerConfig
 from regard.models.config import TextClassifierConfig
 from regard.models.cores.config import RecurrentConfig
+from regard.recipes.base.answers import target_answer
 from regard.recipes.base.config import COSINE, NBest
 from regard.recipes.base.entry import NO_DECODER, Entry
 from regard.settings.declare import settings
@@ -66,6 +67,7 @@ ENTRY = Entry(
     "not given",
     config=ReviewsRunConfig,
     answers=("n_best",),
+    answer=target_answer,
     unused=NO_DECODER,
     recipe="regard.recipes.reviews.recipe:ReviewsRecipe",
 )

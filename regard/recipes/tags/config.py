@@ -5,6 +5,7 @@ from dataclasses import replace
 from regard.data.config import TaggedConfig, TokenizerConfig
 from regard.models.config import TaggerConfig
 from regard.models.cores.config import TransformerConfig
+from regard.recipes.base.answers import TagsAnswer
 from regard.recipes.base.config import COSINE, check_positions
 from regard.recipes.base.entry import NO_DECODER, Entry
 from regard.settings.declare import settings
@@ -42,6 +43,7 @@ ENTRY = Entry(
     summary="token tagging (NER), from columns or JSONL; synthetic sentences with dates if not "
     "given",
     config=TagsRunConfig,
+    answer=TagsAnswer,
     unused=NO_DECODER,
     recipe="regard.recipes.tags.recipe:TagsRecipe",
 )

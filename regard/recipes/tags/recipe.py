@@ -35,6 +35,7 @@ from regard.look.sample import Axis, Sample
 from regard.models.build import build_tagger
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.answers import NamedEntity, TagsAnswer
 from regard.recipes.base.inputs import TABLES, Input
 from regard.recipes.base.recipe import (
     Answer,
@@ -214,15 +215,15 @@ class TagsRecipe(FileRecipe[TagsRunConfig]):
         if not example.rows:
             return Answer([], {"tokens": [], "tags": [], "entities": []}, [""])
         (row,), (tags,) = example.rows, example.outputs
-        entities = []
+        entities: list[NamedEntity] = []
         for start, end, label in sorted(get_entities(tags)) if self.scheme else []:
             text = " ".join(row.tokens[start:end])
-            entity = {"label": label, "start": start, "end": end, "text": text}
+            entity: NamedEntity = {"label": label, "start": start, "end": end, "text": text}
             if row.offsets:
                 first, last = row.offsets[start], row.offsets[end - 1]
-                entity |= {"start_char": first[0], "end_char": last[1]}
+                entity["start_char"], entity["end_char"] = first[0], last[1]
             entities.append(entity)
-        json = {"tokens": [*row.tokens], "tags": tags, "entities": entities}
+        json: TagsAnswer = {"tokens": [*row.tokens], "tags": tags, "entities": entities}
         return Answer(tags, json, [" ".join(tags)])
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:

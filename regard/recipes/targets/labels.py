@@ -16,6 +16,7 @@ from regard.models.config import ClassifierConfig
 from regard.models.writers.classes import ClassWriter
 from regard.models.writers.labels import LabelWriter
 from regard.models.writers.vector import VectorWriter
+from regard.recipes.base.answers import ClassAnswer, LabelsAnswer
 from regard.recipes.base.recipe import Answer, EmptyAnswerError, Ranked, one_line
 from regard.recipes.metrics.vectors import LABEL_THRESHOLD, class_scores, label_scores
 from regard.recipes.targets.base import RawTargets, ScoreWeights, Target, TargetData, parse_rows
@@ -107,7 +108,7 @@ class ClassTarget(NamedTarget):
         ranked = self.rank(output)
         label, probability = ranked[0]
         shown = ranked[: n_best if n_best > 1 else None]
-        json = {"label": label, "probability": probability, "labels": dict(shown)}
+        json: ClassAnswer = {"label": label, "probability": probability, "labels": dict(shown)}
         return Answer(label, json, [one_line(label)], ranked[:n_best])
 
     def reference(self, target: Any) -> str:
@@ -162,7 +163,7 @@ class LabelsTarget(NamedTarget):
         predicted = output >= LABEL_THRESHOLD
         labels, ranked = self._to_names(predicted), self.rank(output)
         shown = ranked[: n_best if n_best > 1 else None]
-        json = {"predicted": list(labels), "labels": dict(shown)}
+        json: LabelsAnswer = {"predicted": list(labels), "labels": dict(shown)}
         if n_best == 1:
             likelihood = output.where(predicted, 1 - output).double().prod(-1).item()
             shown = [Ranked(self.separator.join(labels), likelihood)]

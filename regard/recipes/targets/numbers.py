@@ -15,6 +15,7 @@ from regard.errors import UserError
 from regard.models.config import ClassifierConfig
 from regard.models.writers.numbers import NumberWriter
 from regard.models.writers.vector import VectorWriter
+from regard.recipes.base.answers import NumbersAnswer
 from regard.recipes.base.recipe import Answer, Ranked
 from regard.recipes.metrics.vectors import number_scores
 from regard.recipes.targets.base import RawTargets, ScoreWeights, Target, TargetData, parse_rows
@@ -103,7 +104,7 @@ class NumberTarget(Target):
         numbers = output.double().tolist()
         text = self.separator.join(f"{number:.5g}" for number in output.tolist())
         value = numbers[0] if len(numbers) == 1 else tuple(numbers)
-        json = {"values": dict(zip(self.names, numbers, strict=True))}
+        json: NumbersAnswer = {"values": dict(zip(self.names, numbers, strict=True))}
         return Answer(value, json, [text], [Ranked(text, 1.0)])
 
     def reference(self, target: Any) -> dict[str, float]:

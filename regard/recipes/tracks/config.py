@@ -1,11 +1,13 @@
 """Settings of the recipe `tracks`: trajectory forecasting. Importing them needs no torch."""
 
 from dataclasses import replace
+from typing import Any
 
 from regard.data.config import TracksConfig
 from regard.layers.positions.config import NoPositionsConfig
 from regard.models.config import ForecasterConfig
 from regard.models.cores.config import TransformerConfig
+from regard.recipes.base.answers import Forecasts, ForecastsOfPaths
 from regard.recipes.base.config import COSINE
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_DECODER, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
@@ -44,10 +46,16 @@ class TracksRunConfig:
             raise ValueError("data.neighbors must not be given with model.joint: it has no effect")
 
 
+def _answer(config: TracksRunConfig) -> type[Any]:
+    """Return the type of an answer: with several paths, or without."""
+    return ForecastsOfPaths if config.model.paths > 1 else Forecasts
+
+
 ENTRY = Entry(
     name="tracks",
     summary="trajectory forecasting of pedestrians, from recordings; synthetic crowds if not given",
     config=TracksRunConfig,
+    answer=_answer,
     input="tracks",
     unused=(*NO_DECODER, *BATCHES_BY_COUNT, *NO_SMOOTHING),
     recipe="regard.recipes.tracks.recipe:TracksRecipe",

@@ -5,6 +5,7 @@ from typing import Annotated
 from regard.data.config import PairsConfig, PairTokenizerConfig
 from regard.decode.config import DecodeConfig
 from regard.models.config import ModelConfig
+from regard.recipes.base.answers import GeneratedTexts
 from regard.recipes.base.config import limit_input_length
 from regard.recipes.base.entry import Entry
 from regard.recipes.metrics.config import BleuConfig
@@ -50,6 +51,7 @@ ENTRY = Entry(
     summary="text to text, from your own pairs: TSV, parallel files, JSONL, Hugging Face data sets",
     config=TranslateRunConfig,
     answers=("decode",),
+    answer=GeneratedTexts,
     scores=("bleu",),
     needs_data=True,
     recipe="regard.recipes.translate.recipe:TranslateRecipe",

@@ -54,8 +54,11 @@ _BPE_CHUNK = (
 _SPACE = r"\s\x1c-\x1f"  # white space of Python
 _WORD_ENDS = re.compile(r"(?<=\S) (?=\S)|(\s)")
 SHOWN_SPACE = "\u2581"
+_REPLACEMENT = "\ufffd"
 _PARALLEL = "TOKENIZERS_PARALLELISM"
 _UNCHANGED = normalizers.Sequence([])
+_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+"""Token of a byte of a character that is not in the vocabulary."""
 _LANGUAGE = re.compile(">>.*?<<", re.DOTALL)
 """Code of the language of an output, before an input of Marian: one piece."""
 _HIDDEN_BYTES = [*range(33), *range(127, 161), 173]
@@ -122,6 +125,16 @@ class Tokenizer(ABC):
     @abstractmethod
     def save(self, path: str | Path) -> None:
         """Write the file that `load_tokenizer` reads."""
+
+    def decode_prefix(self, ids: Sequence[int]) -> str:
+        """Convert the first ids of an output to the beginning of its text, whatever ids follow.
+
+        Bytes at the end may be part of a character, and are left out.
+        """
+        count = len(ids)
+        while count and _BYTE.fullmatch(self.labels[ids[count - 1]]):
+            count -= 1
+        return self.decode(ids[:count]).rstrip(_REPLACEMENT)
 
     @property
     def noun(self) -> str:

@@ -51,6 +51,7 @@ def beam(
     length_penalty: float = 1.0,
     n_best: int = 1,
     trace: Trace | None = None,
+    found: Sequence[list[int]] | None = None,
 ) -> list[list[Hypothesis]]:
     """Return the `n_best` hypotheses of each sentence, best first, or all that are possible.
 
@@ -61,6 +62,7 @@ def beam(
                 the others.
     banned:     ids that are never generated (usually PAD and BOS).
     trace:      receives the steps, the hypotheses after each step and the outputs (regard.trace).
+    found:      as in `greedy`; not filled by a beam above 1.
     The caller sets the model to eval mode; gradients are not recorded.
 
     Cost: per step, one step of the model on sentences * beam rows and one topk over sentences *
@@ -84,6 +86,7 @@ def beam(
             banned=banned,
             length_penalty=length_penalty,
             trace=trace,
+            found=found,
         )
     device = device_of_source(source)
     count = len(max_lengths)

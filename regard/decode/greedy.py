@@ -27,20 +27,22 @@ def greedy(
     banned: Sequence[int] = (),
     length_penalty: float = 1.0,
     trace: Trace | None = None,
+    found: Sequence[list[int]] | None = None,
 ) -> list[list[Hypothesis]]:
     """Return the greedy hypothesis of each sentence, in a list of one like results of `beam`.
 
     Arguments and errors are those of `beam`.
 
     length_penalty: changes the reported score, not the tokens.
+    found: an empty list for each sentence, to which each token is added when it is chosen, EOS too.
     """
     rules = Rules(bos=bos, eos=eos, banned=tuple(banned), length_penalty=length_penalty)
     max_lengths = expand_max_length(max_length, size_of(source))
     if not max_lengths:
         return []
     device, live = device_of_source(source), list(range(len(max_lengths)))
-    outputs: Any = [SearchOutput([], [], []) for _ in live]
-    found, log_probs = [], []
+    outputs: Any = [SearchOutput(own, [], []) for own in found or [[] for _ in live]]
+    places, log_probs = [], []
     tokens = torch.full((len(live),), bos, dtype=torch.int64, device=device)
     state = stepper.start(source)
     for step in range(1, max(max_lengths) + 1):
@@ -54,7 +56,7 @@ def greedy(
         log_probs.append(highest)  # read together below: each read waits for the device
         unfinished = []
         for row, (sentence, token) in enumerate(zip(live, tokens.tolist(), strict=True)):
-            found.append((step, sentence))
+            places.append((step, sentence))
             outputs[sentence].tokens.append(token)
             outputs[sentence].rows.append(row)
             if token != eos and step < max_lengths[sentence]:
@@ -65,7 +67,7 @@ def greedy(
             index = torch.tensor(unfinished, device=device)
             tokens, state = tokens[index], state.select(index)
             live = [live[row] for row in unfinished]
-    for (step, sentence), log_prob in zip(found, torch.cat(log_probs).tolist(), strict=True):
+    for (step, sentence), log_prob in zip(places, torch.cat(log_probs).tolist(), strict=True):
         if math.isnan(log_prob) or log_prob == -math.inf:
             rule = "some allowed token must have a probability above 0, got none"
             if math.isnan(log_prob):

@@ -15,6 +15,7 @@ from regard.attention.masks import Padded, Unpadded
 from regard.decode.beam import beam
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
+from regard.decode.progress import begin_progress
 from regard.decode.stepper import Source, StateT, Stepper
 from regard.system.progress import track
 from regard.trace import Trace
@@ -39,7 +40,7 @@ def search(
     length: number of items that the model reads from an image, which counts as the length of a
             sentence.
     trace:  receives the batches, steps and outputs (regard.trace).
-    PAD and BOS are never generated.
+    PAD and BOS are never generated. Tokens can be read meanwhile (regard.decode.progress).
 
     Raises: ValueError if a sentence holds no ids; also see `beam`.
     """
@@ -48,6 +49,7 @@ def search(
         number = lengths.index(0)
         raise ValueError(f"sentences must hold at least one id, got none in sentence {number}")
     results: list[list[Hypothesis]] = [[] for _ in lengths]
+    progress = begin_progress(len(lengths), beam=config.beam)
     batches = batch_by_length(lengths, budget=config.batch_tokens // config.beam)
     for rows in track(batches, "outputs", len(lengths)):
         if trace is not None:
@@ -59,6 +61,9 @@ def search(
             ids = [[*inputs[row], *[pad] * (max(sizes) - lengths[row])] for row in rows]
             kind = Unpadded if min(sizes) == max(sizes) else Padded
             source = kind(torch.tensor(ids, device=device), torch.tensor(sizes, device=device))
+        found: list[list[int]] = [[] for _ in rows]
+        if progress is not None:
+            progress.publish(rows, found, eos=eos)
         batch = beam(
             stepper,
             source,
@@ -70,6 +75,7 @@ def search(
             length_penalty=config.length_penalty,
             n_best=config.n_best,
             trace=trace,
+            found=found,
         )
         for row, hypotheses in zip(rows, batch, strict=True):
             results[row] = hypotheses

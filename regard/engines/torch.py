@@ -11,6 +11,7 @@ from torch import Tensor
 
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
+from regard.decode.progress import begin_progress
 from regard.decode.sample import sample
 from regard.decode.search import search
 from regard.engines.buffers import BufferedStepper, steps_in_buffers
@@ -77,15 +78,18 @@ class TorchEngine(Engine):
         banned: Sequence[int],
         trace: Trace | None,
     ) -> list[list[int]]:
-        results, ids = [], list(banned)
+        results: list[list[int]] = [[] for _ in prompts]
+        ids = list(banned)
+        if (progress := begin_progress(len(prompts))) is not None:
+            progress.publish(range(len(prompts)), results)
         with self._numerics() as device, self._stepper(device, config, trace) as stepper:
             for number, (prompt, seed) in enumerate(zip(map(list, prompts), seeds, strict=True)):
                 if trace is not None:
                     trace.begin_segment([number])
-                tokens = sample(
+                for token in sample(
                     stepper, prompt, config, window=window, seed=seed, banned=ids, trace=trace
-                )
-                results.append(list(tokens))
+                ):
+                    results[number].append(token)
         return results
 
     @contextmanager

@@ -21,6 +21,7 @@ import torch
 
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis, make_hypothesis
+from regard.decode.progress import UNWRITTEN, DecodingProgress, begin_progress
 from regard.decode.sample import check_logits, filter_logits, num_reread
 from regard.decode.search import batch_by_length
 from regard.engines.compiled.program import Context, PackedTransformer, Workspace
@@ -85,7 +86,9 @@ class CompiledEngine(Engine):
     def _search(
         self, ids: Ids, config: DecodeConfig, *, bos: int, eos: int, pad: int, trace: Trace | None
     ) -> list[list[Hypothesis]]:
-        search_batch = partial(_search_batch, ids, config=config, bos=bos, eos=eos, pad=pad)
+        progress = begin_progress(len(ids), beam=config.beam)
+        options = {"config": config, "progress": progress, "bos": bos, "eos": eos, "pad": pad}
+        search_batch = partial(_search_batch, ids, **options)
         lengths = [len(sentence) for sentence in ids]
         results: list[list[Hypothesis]] = [[] for _ in ids]
         batches = self._batches(lengths, config)
@@ -139,10 +142,14 @@ class CompiledEngine(Engine):
     ) -> list[list[int]]:
         size = max(1, min(_BATCH_SIZE, -(-len(prompts) // self._workers)))
         batches = [slice(first, first + size) for first in range(0, len(prompts), size)]
+        progress = begin_progress(len(prompts))
 
         def generate_batch(rows: slice, workspace: Workspace) -> list[list[int]]:
             texts, text_seeds = prompts[rows], seeds[rows]
             batch = _Generation(workspace, texts, text_seeds, config, window=window, banned=banned)
+            if progress is not None:
+                numbers = range(len(prompts))[rows]
+                progress.publish(numbers, map(memoryview, batch.out))
             return batch.run()
 
         results = []
@@ -157,6 +164,7 @@ def _search_batch(
     workspace: Workspace,
     *,
     config: DecodeConfig,
+    progress: DecodingProgress | None,
     bos: int,
     eos: int,
     pad: int,
@@ -171,7 +179,9 @@ def _search_batch(
     banned = _mask(workspace.model, (pad, bos))
     rules = search.SearchRules(config.beam, powers.float().numpy(), bos, eos, banned)
     scores, log_probs = np.full(shape, -np.inf, np.float32), np.zeros(shape)
-    tokens = np.zeros((*shape, steps), np.int32)
+    tokens = np.full((*shape, steps), UNWRITTEN, np.int32)
+    if progress is not None:
+        progress.publish(rows, map(memoryview, tokens[:, 0]), eos=eos)
     outputs = search.SearchResults(scores, log_probs, np.zeros(shape, np.int64), tokens)
     encoded, location = int(np.diff(starts[groups]).max()), np.zeros(2, np.int64)
     context = workspace.context(
@@ -234,21 +244,21 @@ class _Generation:
         slots = np.arange(self.capacity, dtype=np.int32) % kept
         self.slots = slots + kept * np.arange(len(prompts), dtype=np.int32)[:, None]
         self.tokens, self.lengths = np.zeros((2, len(prompts)), np.int64)
+        self.out = np.full((len(prompts), config.length), UNWRITTEN, np.int64)
         self.banned = _mask(workspace.model, banned)
         self.generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
 
     def run(self) -> list[list[int]]:
-        starts = [len(text) for text in self.texts]
         for row, text in enumerate(self.texts):
             self.prefill(row, text if self.window is None else text[-self.window :])
-        remaining = self.config.length
-        while remaining:
-            count = int(min(remaining, self.capacity - self.lengths.max() + 1))
-            self.extend(count)
-            remaining -= count
+        first, end = 0, self.config.length
+        while first < end:
+            last = int(min(end, first + self.capacity - self.lengths.max() + 1))
+            self.extend(first, last)
+            first = last
             for row in np.flatnonzero(self.lengths > self.capacity).tolist():
                 self.prefill(row, self.texts[row][-num_reread(self.config, self.capacity) :])
-        return [text[start:] for text, start in zip(self.texts, starts, strict=True)]
+        return self.out.tolist()
 
     def prefill(self, row: int, tokens: list[int]) -> None:
         """Process all but the last token, the input of the next step, from position 0 on."""
@@ -258,35 +268,36 @@ class _Generation:
             _check_overflow(self.context)
         self.tokens[row], self.lengths[row] = tokens[-1], len(tokens)
 
-    def extend(self, count: int) -> None:
+    def extend(self, first: int, last: int) -> None:
+        """Generate tokens first .. last - 1 of each text."""
         positions = self.lengths - 1
         if self.config.temperature == 0:
-            out = np.zeros((len(self.texts), count), np.int64)
-            outcome = self.step(positions, out, np.zeros((0, 0), np.float32))
+            outcome = self.step(positions, np.zeros((0, 0), np.float32), first, last)
             if outcome != FINISHED:
                 raise ValueError(_error_message(outcome))
         else:
-            columns = [self.sample(positions + index) for index in range(count)]
-            out = np.stack(columns, axis=1)
-        for text, tokens in zip(self.texts, out.tolist(), strict=True):
+            for index in range(first, last):
+                self.out[:, index] = self.sample(positions + index - first)
+        for text, tokens in zip(self.texts, self.out[:, first:last].tolist(), strict=True):
             text.extend(tokens)
-        self.lengths += count
+        self.lengths += last - first
 
-    def step(self, positions: np.ndarray, *outputs: np.ndarray) -> int:
+    def step(self, positions: np.ndarray, scores: np.ndarray, first: int, last: int) -> int:
         state = self.tokens, positions, self.slots, self.keys, self.values
+        outputs = self.out, scores, first, last
         outcome = generate()(self.context.numbers, *state, self.banned, *outputs)
         _check_overflow(self.context)
         return outcome
 
     def sample(self, positions: np.ndarray) -> np.ndarray:
         logits = np.empty((len(self.texts), self.vocab), np.float32)
-        self.step(positions, np.zeros((0, 0), np.int64), logits)
+        self.step(positions, logits, 0, 1)
         check_logits(torch.from_numpy(logits))
         logits[:, self.banned] = -np.inf
         probabilities = filter_logits(torch.from_numpy(logits), self.config)
         for row, generator in enumerate(self.generators):
             self.tokens[row] = int(torch.multinomial(probabilities[row], 1, generator=generator))
-        return self.tokens.copy()
+        return self.tokens
 
 
 def is_optimized_cpu() -> bool:

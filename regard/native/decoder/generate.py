@@ -10,11 +10,11 @@ from regard.native.decoder.top_tokens import compute_logits, top_tokens
 
 
 @jit_entry
-def generate(context, tokens, positions, slots, keys, values, banned, out, scores):
-    """Write the most likely tokens of every row to out (rows, count), one after the other.
+def generate(context, tokens, positions, slots, keys, values, banned, out, scores, first, last):
+    """Write the most likely tokens of every row to columns first .. last - 1 of out, in turn.
 
     tokens, positions: last token of each row and its position; updated to those of the last
-    token written.
+    token written. Another thread may read out (rows, tokens) meanwhile.
     scores (rows, vocab): if it has rows, no tokens are chosen, and the scores of the next
     tokens are written to it. Returns FINISHED, or the outcome that prevented a choice.
     """
@@ -22,15 +22,15 @@ def generate(context, tokens, positions, slots, keys, values, banned, out, score
     log_probs, counts = np.zeros(rows, np.float32), np.zeros(rows, np.int64)
     sources = np.zeros((keys.shape[0], 0, 1), np.float32)
     top, totals = np.zeros((rows, 1), np.int64), np.zeros((rows, 1), np.float32)
-    for index in range(max(out.shape[1], len(scores))):
+    for index in range(first, last):
         items = step(context, tokens, positions, rows, slots, keys, values, sources, zeros, zeros)
         if len(scores) > 0:
-            for first in range(0, rows, logits.shape[0]):
-                count = min(logits.shape[0], rows - first)
-                compute_logits(context, items, first, count)
+            for begin in range(0, rows, logits.shape[0]):
+                count = min(logits.shape[0], rows - begin)
+                compute_logits(context, items, begin, count)
                 for row in range(count):
                     for token in range(scores.shape[1]):
-                        scores[first + row, token] = logits[row, token]
+                        scores[begin + row, token] = logits[row, token]
             return FINISHED
         top_tokens(context, items, rows, log_probs, banned, top, totals, counts)
         for row in range(rows):

@@ -32,7 +32,8 @@ SearchBatch = namedtuple("SearchBatch", "ids starts groups limits")
 # powers (tokens,): length^alpha of each length. banned (vocab,).
 SearchRules = namedtuple("SearchRules", "width powers bos eos banned")
 # scores (sentences, n_best): best first; minus infinity for missing hypotheses.
-# log_probs and lengths as scores, lengths with EOS. tokens (sentences, n_best, tokens).
+# log_probs and lengths as scores, lengths with EOS. tokens (sentences, n_best, tokens): those of
+# greedy search are written at each step, so that another thread may read them.
 SearchResults = namedtuple("SearchResults", "scores log_probs lengths tokens")
 # log_probs (rows,): to compare beams, in single precision as in the reference.
 # sums (rows,): the same in double precision, for greedy search.
@@ -109,6 +110,8 @@ def _expand(rules, limit, length, sentence, candidates, num_candidates, old, new
                 new.tokens[at, index] = old.tokens[row, index]
                 new.slots[at, index] = old.slots[row, index]
             new.tokens[at, length - 1] = token
+            if rules.width == 1:
+                results.tokens[sentence, 0, length - 1] = token
             at += 1
     # The best row is bounded by its score at the maximum length: continuations are no likelier.
     if rules.width > 1 and at > first:

@@ -13,6 +13,7 @@ from regard.data.batches import pad
 from regard.data.tokenizer import Ends, Tokenizer
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
+from regard.decode.progress import check_beam
 from regard.look.maps import SampleMaps
 from regard.look.measures import decoder_contribution_map
 from regard.look.sample import Sample
@@ -91,6 +92,12 @@ class DecoderRecipe(Recipe[ConfigT]):
         assert own.eos is not None
         assert own.pad is not None
         return own.start, own.eos, own.pad
+
+    def check_progress(self) -> None:
+        check_beam(self.settings.decode.beam)
+
+    def partial_text(self, row: Any, tokens: Sequence[int]) -> str:
+        return self.tokenizer.decode_prefix(tokens)
 
     def postprocess(self, example: Example) -> Answer:
         empty = Hypothesis(tokens=[], score=0.0, log_prob=0.0, finished=True)

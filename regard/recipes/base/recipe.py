@@ -354,6 +354,19 @@ class Recipe(ABC, Generic[ConfigT]):
     def postprocess(self, example: Example) -> Answer:
         """Return the answer to an input, which has its outputs."""
 
+    def check_progress(self) -> None:
+        """Raise UserError if outputs cannot be read while they are decoded."""
+        if not self.decodes:
+            problem = "its answers cannot be read before they are complete"
+            raise UserError(f"the recipe {self.run.recipe} does not decode tokens: {problem}")
+
+    def partial_text(self, row: Any, tokens: Sequence[int]) -> str:
+        """Return the beginning of the text of an answer, from the first tokens of a row's output.
+
+        The end is left out as long as further tokens could change it; by default, all of it.
+        """
+        return ""
+
     @torch.no_grad()
     def compute_outputs(
         self,

@@ -151,14 +151,18 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         generated = engine.generate(
             prompts, sampling, seeds=seeds, trace=trace, window=window, banned=banned
         )
-        outputs, eos = [], self.tokenizer.specials.eos
+        outputs = []
         # The pass for the scores belongs to no sample.
         with nullcontext() if trace is None else trace.segment([]):
             for ids, found in zip(prompts, generated, strict=True):
-                tokens = found[: found.index(eos) + 1] if eos in found else found
+                tokens = self._until_eos(found)
                 text = self.tokenizer.decode([*ids, *tokens])[len(self.tokenizer.decode(ids)) :]
                 outputs.append(Ranked(text, self._mean_log_p(inference.model, ids, tokens)))
         return outputs
+
+    def partial_text(self, row: Prompt, tokens: Sequence[int]) -> str:
+        text = self.tokenizer.decode_prefix([*row.ids, *self._until_eos(tokens)])
+        return text[len(self.tokenizer.decode(row.ids)) :]
 
     def postprocess(self, example: Example) -> Answer:
         (output,) = example.outputs
@@ -216,8 +220,13 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         """Maximum number of tokens of the core; None for recurrent cores (state of fixed size)."""
         return None if isinstance(self.config.model.core, RecurrentConfig) else self.config.context
 
+    def _until_eos(self, tokens: Sequence[int]) -> Sequence[int]:
+        """Return the tokens up to the first EOS, if there is one."""
+        eos = self.tokenizer.specials.eos
+        return tokens[: tokens.index(eos) + 1] if eos in tokens else tokens
+
     @torch.no_grad()
-    def _mean_log_p(self, model: Any, ids: list[int], tokens: list[int]) -> float:
+    def _mean_log_p(self, model: Any, ids: list[int], tokens: Sequence[int]) -> float:
         last = pad([[*ids, *tokens][-(self.config.context + 1) :]])
         logits = model(target=last.to(device_of(model))).float().log_softmax(-1).cpu()
         count = min(len(tokens), last.items.shape[1] - 1)

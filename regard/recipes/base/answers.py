@@ -135,7 +135,7 @@ class BoxesInSpace(TypedDict):
     """Objects with a score of at least the threshold, best first."""
 
 
-class DetectedEvent(TypedDict):
+class EventInSound(TypedDict):
     """Event in a sound."""
 
     label: str
@@ -146,10 +146,10 @@ class DetectedEvent(TypedDict):
     score: Fraction
 
 
-class DetectedEvents(TypedDict):
+class EventsInSound(TypedDict):
     """Events in a sound."""
 
-    events: list[DetectedEvent]
+    events: list[EventInSound]
     """Events with a score of at least the threshold, by onset."""
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from regard.data.config import EventsConfig
 from regard.models.config import DetectorConfig
-from regard.recipes.base.answers import DetectedEvents
+from regard.recipes.base.answers import EventsInSound
 from regard.recipes.base.config import COSINE
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
@@ -42,7 +42,7 @@ ENTRY = Entry(
     summary="sound event detection with onset and duration; synthetic scenes if not given",
     config=EventsRunConfig,
     answers=("threshold",),
-    answer=DetectedEvents,
+    answer=EventsInSound,
     input="sound",
     unused=(*BATCHES_BY_COUNT, *NO_SMOOTHING),
     recipe="regard.recipes.events.recipe:EventsRecipe",

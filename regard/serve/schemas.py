@@ -1,46 +1,18 @@
-"""JSON schemas of answers, and of the options that a request may give. (no torch)"""
+"""Options that a request may give: settings of answers within the limits of the service."""
 
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NotRequired, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any
 
 from regard.errors import UserError
 from regard.recipes.base.entry import Entry
 from regard.settings.ranges import short_repr
-from regard.settings.tree import Setting, field_docs, settings_by_path
-from regard.settings.values import Kind, kind_of
+from regard.settings.schemas import Schema, kind_schema
+from regard.settings.tree import Setting, settings_by_path
 
-Schema = dict[str, Any]
-
-REFERENCE = "#/components/schemas/"
 OWN = ("batch_tokens",)
 """Settings of answers that belong to the service: how many inputs are computed together."""
-_NAMES = {int: "integer", float: "number", bool: "boolean", str: "string"}
-
-
-def answer_schemas(answer: type[Any]) -> dict[str, Schema]:
-    """Return the schema of a type of answers, and those of the types that it names, by name."""
-    if not is_typeddict(answer):
-        return {"OwnAnswer": {"type": "object", "description": "Answer of a recipe of one's own."}}
-    found: dict[str, Schema] = {}
-    waiting = [answer]
-    while waiting:
-        own = waiting.pop()
-        hints, docs = get_type_hints(own, include_extras=True), field_docs(own)
-        properties = {}
-        for name, hint in hints.items():
-            is_optional = get_origin(hint) is NotRequired
-            schema = _type_schema(get_args(hint)[0] if is_optional else hint, waiting)
-            properties[name] = schema | ({"description": docs[name]} if name in docs else {})
-        found[own.__name__] = {
-            "type": "object",
-            "description": own.__doc__,
-            "properties": properties,
-            "required": [name for name in hints if name in own.__required_keys__],
-            "additionalProperties": False,
-        }
-    return found
 
 
 def option_settings(entry: Entry, config: Any, limits: Mapping[str, int]) -> dict[str, Setting]:
@@ -88,31 +60,3 @@ def convert_option(setting: Setting, name: str, given: object, *, is_text: bool 
         return kind.convert(given)
     except ValueError as error:
         raise UserError(f"{name} {error}") from error
-
-
-def kind_schema(kind: Kind) -> Schema:
-    """Return the schema of the values of a kind, as JSON has them."""
-    types = [_NAMES[base] for base in kind.bases]
-    schema: Schema = {"type": types[0] if len(types) == 1 else types}
-    if kind.choices:
-        schema["enum"] = [*kind.choices]
-    if kind.within is not None:
-        below, above = kind.within.is_open_below, kind.within.is_open_above
-        schema["exclusiveMinimum" if below else "minimum"] = kind.within.least
-        schema["exclusiveMaximum" if above else "maximum"] = kind.within.most
-    if kind.count != 1:
-        sizes = {} if kind.count is None else {"minItems": kind.count, "maxItems": kind.count}
-        schema = {"type": "array", "items": schema} | sizes
-    return {"anyOf": [schema, {"type": "null"}]} if kind.optional else schema
-
-
-def _type_schema(hint: Any, named: list[type[Any]]) -> Schema:
-    """Return the schema of an annotation, and add the types that it names to a list."""
-    if is_typeddict(hint):
-        named.append(hint)
-        return {"$ref": f"{REFERENCE}{hint.__name__}"}
-    if get_origin(hint) is list:
-        return {"type": "array", "items": _type_schema(get_args(hint)[0], named)}
-    if get_origin(hint) is dict:
-        return {"type": "object", "additionalProperties": _type_schema(get_args(hint)[1], named)}
-    return kind_schema(kind_of(hint))

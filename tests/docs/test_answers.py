@@ -5,7 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from regard.recipes.registry import RECIPES
-from regard.serve.schemas import answer_schemas
+from regard.settings.schemas import type_schemas
 from regard.settings.tree import apply_changes
 
 PAGE = (Path(__file__).parents[2] / "docs" / "answers.md").read_text(encoding="utf-8")
@@ -26,7 +26,7 @@ def keys_of(recipe: str) -> set[str]:
     entry, keys = RECIPES[recipe], set()
     for changes in VARIANTS.get(recipe, [{}]):
         config = apply_changes(entry.config(), changes, called=str)
-        for schema in answer_schemas(entry.answer_of(config)).values():
+        for schema in type_schemas(entry.answer_of(config)).values():
             keys |= schema["properties"].keys()
     return keys
 

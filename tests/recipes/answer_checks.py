@@ -5,7 +5,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from regard.serve.schemas import REFERENCE, answer_schemas
+from regard.settings.schemas import REFERENCE, type_schemas
 
 OPTIONAL = ("pixels", "start_char", "end_char")
 """Keys of answers that may be absent: in Python an image has pixels, and only texts characters."""
@@ -18,7 +18,7 @@ def check_answers(
 
     origin: keys of the input, which `regard predict --json` adds, and which may be absent.
     """
-    schemas = answer_schemas(run.recipe.entry.answer_of(run.config))
+    schemas = type_schemas(run.recipe.entry.answer_of(run.config))
     first, *_ = schemas
     document = {"$ref": f"{REFERENCE}{first}", "components": {"schemas": schemas}}
     validator = jsonschema_rs.validator_for(document)

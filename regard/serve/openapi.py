@@ -1,0 +1,157 @@
+"""OpenAPI document of the service: openapi.yaml with the schemas of its runs."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from regard import __version__
+from regard.settings.schemas import REFERENCE, Schema, type_schemas
+
+_TEMPLATE = Path(__file__).with_name("openapi.yaml")
+_JSON, _PROBLEM = "application/json", "application/problem+json"
+
+
+class DescribedRun(NamedTuple):
+    """What the document says about a run."""
+
+    facts: Mapping[str, Any]
+    """Its entry in `GET /v1/runs`."""
+    answer: type[Any]
+    """Type of its answers (`Entry.answer_of`)."""
+    reads_tokens: bool = False
+    """True if an input may be a list of tokens."""
+    answered: Mapping[str, Any] | None = None
+    """Answer to its example."""
+
+
+def openapi(runs: Sequence[DescribedRun], *, needs_key: bool = False) -> dict[str, Any]:
+    """Return the OpenAPI document of a service of these runs.
+
+    needs_key: a bearer key is needed, except where 401 is not among the problems.
+    """
+    document = yaml.safe_load(_TEMPLATE.read_text(encoding="utf-8"))
+    document["info"]["version"] = __version__
+    paths, components = document["paths"], document["components"]
+    templates, schemas = document.pop("templates"), components["schemas"]
+    components["responses"] = _problems(document.pop("problems"))
+    if needs_key:
+        document["security"] = [{"key": []}]
+    texts = {run.answer.__name__ for run in runs if run.facts["input"] == "text"}
+    for path, operations in [*paths.items()]:
+        for operation in operations.values():
+            if operation.pop("only", None) not in {None, *texts}:
+                del paths[path]
+            _add_problems(operation)
+    predict = paths["/v1/predict"]["post"]
+    named: dict[str, list[Schema]] = {"Request": [], "Reply": []}
+    for number, run in enumerate(runs, start=1):
+        own = type_schemas(run.answer)
+        answer, *_ = own
+        schemas |= own | {answer: _with_input(own[answer])}
+        schemas[f"Request{number}"] = _request(run, templates, is_alone=len(runs) == 1)
+        schemas[f"Reply{number}"] = _reply(run, answer, templates)
+        for name, all_of_name in named.items():
+            all_of_name.append({"$ref": f"{REFERENCE}{name}{number}"})
+    schemas |= {name: {"anyOf": references} for name, references in named.items()}
+    predict["parameters"] = _parameters(schemas, len(runs))
+    predict["requestBody"] = {"required": True, "content": _bodies(runs, templates["files"])}
+    replied = predict["responses"]["200"]["content"][_JSON]
+    for run in runs:
+        if run.answered is not None:
+            answers = {"answers": [{"input": 1, **run.answered}], "notes": []}
+            head = {"run": run.facts["name"], "weights": run.facts["weights"]}
+            replied.setdefault("examples", {})[head["run"]] = {"value": head | answers}
+    listed = paths["/v1/runs"]["get"]["responses"]["200"]["content"][_JSON]
+    listed["example"] = {"runs": [dict(run.facts) for run in runs]}
+    return document
+
+
+def _add_problems(operation: dict[str, Any]) -> None:
+    """Add the responses of the problems of an operation; one without 401 needs no key."""
+    statuses = operation.pop("problems")
+    for status in statuses:
+        reference = {"$ref": f"#/components/responses/Problem{status}"}
+        operation["responses"].setdefault(str(status), reference)
+    if 401 not in statuses:
+        operation["security"] = []
+
+
+def _problems(meanings: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the responses of errors by name, with an example each."""
+    responses = {}
+    for status, parts in meanings.items():
+        title = HTTPStatus(status).phrase
+        example = {"type": "about:blank", "title": title, "status": status}
+        example |= {name: parts[name] for name in ("detail", "at") if name in parts}
+        content = {_PROBLEM: {"schema": {"$ref": f"{REFERENCE}Problem"}, "example": example}}
+        response = {"description": parts["meaning"], "headers": parts.get("headers", {})}
+        responses[f"Problem{status}"] = response | {"content": content}
+    return responses
+
+
+def _with_input(answer: Schema) -> Schema:
+    """Return the schema of an answer with the number of its input."""
+    number = {"type": "integer", "minimum": 1, "description": "Number of the input, from 1."}
+    properties = {"input": number} | answer.get("properties", {})
+    return answer | {"properties": properties, "required": ["input", *answer.get("required", [])]}
+
+
+def _request(run: DescribedRun, templates: Mapping[str, Any], *, is_alone: bool) -> Schema:
+    """Return the schema of a request of a run as JSON; the only run needs no name."""
+    facts, schema = run.facts, copy.deepcopy(templates["request"])
+    properties = schema["properties"]
+    properties["run"] |= {"enum": [facts["name"], None] if is_alone else [facts["name"]]}
+    kind = "tokens" if run.reads_tokens else facts["input"]
+    items = dict(templates["inputs"][kind])
+    if kind == "text":
+        items["maxLength"] = facts["limits"]["characters"]
+    properties["inputs"] |= {"maxItems": facts["limits"]["inputs"], "items": items}
+    properties |= facts["options"]
+    required = ["inputs"] if is_alone else ["run", "inputs"]
+    return schema | {"title": facts["name"], "required": required}
+
+
+def _reply(run: DescribedRun, answer: str, templates: Mapping[str, Any]) -> Schema:
+    """Return the schema of the reply of a run; answer: the name of the schema of its answers."""
+    schema = copy.deepcopy(templates["reply"])
+    schema["properties"]["run"] |= {"enum": [run.facts["name"]]}
+    answers = [{"$ref": f"{REFERENCE}{name}"} for name in (answer, "SkippedInput")]
+    schema["properties"]["answers"]["items"] = {"anyOf": answers}
+    return schema | {"title": run.facts["name"]}
+
+
+def _bodies(runs: Sequence[DescribedRun], files: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return the content of a request: JSON, a form, or a file itself."""
+    text = {"type": "string"}
+    inputs = {"type": "array", "items": text, "description": "Files, or texts."}
+    form = {"type": "object", "properties": {"inputs": inputs}, "required": ["inputs"]}
+    as_json: dict[str, Any] = {"schema": {"$ref": f"{REFERENCE}Request"}, "examples": {}}
+    content = {_JSON: as_json, "multipart/form-data": {"schema": form}}
+    for run in runs:
+        name = run.facts["name"]
+        if run.facts["example"] is not None:
+            chosen = {} if len(runs) == 1 else {"run": name}
+            as_json["examples"][name] = {"value": {**chosen, "inputs": [run.facts["example"]]}}
+        content |= {kind: {"schema": text} for kind in files[run.facts["input"]]}
+    return content
+
+
+def _parameters(schemas: Mapping[str, Schema], count: int) -> list[dict[str, Any]]:
+    """Return what the query may have beside a body that is a file: the fields of all requests."""
+    found: dict[str, list[Schema]] = {}
+    for number in range(1, count + 1):
+        for name, schema in schemas[f"Request{number}"]["properties"].items():
+            own = found.setdefault(name, [])
+            if name != "inputs" and schema not in own:
+                own.append(schema)
+    parameters = []
+    for name, own in found.items():
+        if own:
+            schema = own[0] if len(own) == 1 else {"anyOf": own}
+            text = f"{own[0]['description']} With a body that is a file."
+            parameters.append({"name": name, "in": "query", "description": text, "schema": schema})
+    return parameters

@@ -24,6 +24,7 @@ COMMANDS = {
     "evaluate": "evaluate a trained model on test data",
     "predict": "run a trained model on a text, a file, or lines of standard input",
     "look": "show the attention weights of a trained model",
+    "serve": "answer requests over HTTP with trained runs, with a page",
     "import": "make a run of public weights, of a folder of Transformers",
     "export": "write a trained model for other libraries",
     "bench": "measure training and inference speed on this machine, with a profile",

@@ -12,6 +12,7 @@ from typing import IO, Any, Literal, final
 import torch
 from torch import nn
 
+from regard.decode.progress import DecodingProgress
 from regard.engines.engine import Engine
 from regard.errors import UserError
 from regard.look.capture import Capture
@@ -53,8 +54,12 @@ class TrainedRun:
         return vars(self) | {"trace": None}
 
     def __repr__(self) -> str:
-        count = sum(parameter.numel() for parameter in self._active.module.parameters())
-        return f"TrainedRun({str(self.folder)!r}, recipe={self.run.recipe!r}, parameters={count:,})"
+        shown = f"recipe={self.run.recipe!r}, parameters={self.num_parameters:,}"
+        return f"TrainedRun({str(self.folder)!r}, {shown})"
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self._active.module.parameters())
 
     @property
     def config(self) -> Any:
@@ -196,9 +201,22 @@ class TrainedRun:
                 examples.append(Example(valid_text(name) or f"{self.input} {number}", rows))
         return examples
 
-    def compute(self, examples: Sequence[Example], recipe: Recipe[Any]) -> list[Answer]:
-        """Return the answer to each prepared input; together they are computed by batches."""
-        with self._without_autocast():
+    def compute(
+        self,
+        examples: Sequence[Example],
+        recipe: Recipe[Any],
+        progress: DecodingProgress | None = None,
+    ) -> list[Answer]:
+        """Return the answer to each prepared input; together they are computed by batches.
+
+        progress: receives the tokens of the rows of all examples, in order, while they are decoded
+                  (`Recipe.partial_text` is their text).
+        Raises: UserError if the recipe does not decode, or decodes by beam search.
+        """
+        if progress is not None:
+            recipe.check_progress()
+        follow = nullcontext() if progress is None else progress.follow()
+        with self._without_autocast(), follow:
             recipe.compute_outputs(self._active, examples, self.trace)
             return [recipe.postprocess(example) for example in examples]
 

@@ -1,0 +1,73 @@
+"""`regard serve RUN [RUN ...]`: trained runs behind HTTP, with a page."""
+
+import importlib
+from pathlib import Path
+from typing import Annotated, Any
+
+from regard.cli.runs import DecodingOptions, load_trained
+from regard.errors import DONE, UserError
+from regard.serve.config import LimitsConfig
+from regard.settings.declare import settings
+from regard.settings.help import page
+from regard.settings.options import NoSettings, parse, wants_help
+from regard.settings.ranges import Range
+from regard.settings.tree import collect_groups
+
+USAGE = "regard serve RUN [RUN ...] [options]"
+ABOUT = (
+    "Answer requests over HTTP with trained runs: a page at /, POST /v1/predict, and what clients "
+    "of LibreTranslate and OpenAI ask for. Prints its address when it listens. SIGTERM or Ctrl-C "
+    "ends it after the requests that were accepted. Only this machine can ask by default. "
+    "docs/serve.md describes requests, limits and deployment."
+)
+
+
+@settings
+class ServeOptions(DecodingOptions):
+    """Options of `regard serve`."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Others than that of this machine need --keys or --open."""
+    port: Annotated[int, Range(0, 65_535)] = 8000
+    """Port to listen on; 0: any free one."""
+    host_names: tuple[str, ...] = ()
+    """Further names under which clients know this machine (header Host), as behind a proxy."""
+    keys: Path | None = None
+    """File of the keys that clients send (Authorization: Bearer KEY): lines NAME:SHA256."""
+    open: bool = False
+    """Let everybody who reaches the address ask, without keys."""
+    quiet_log: bool = False
+    """Write no line per request to standard error."""
+    limits: LimitsConfig = LimitsConfig()
+    """Limits of requests."""
+
+
+def run(argv: list[str]) -> int:
+    """Parse the options, load the runs and serve them."""
+    if wants_help(argv):
+        print(page(USAGE, ABOUT, collect_groups(ServeOptions())))
+        return DONE
+    parsed = parse(argv, ServeOptions(), NoSettings(), allowed=(), max_positionals=64)
+    if not parsed.positionals:
+        raise UserError(f"RUN is missing: {USAGE}")
+    options = parsed.own
+    server, runs = _import("server"), _import("runs")
+    folders = runs.name_runs([Path(word) for word in parsed.positionals])
+    guard = server.make_guard(options.host, options.host_names, options.keys, is_open=options.open)
+    listener = server.bind(options.host, options.port)
+    trained = {name: load_trained(folder, options) for name, folder in folders.items()}
+    server.serve(trained, listener, guard, options.limits, is_logging=not options.quiet_log)
+    return DONE
+
+
+def _import(name: str) -> Any:
+    """Import a module of the service. Raises: UserError if the extra is not installed."""
+    try:
+        return importlib.import_module(f"regard.serve.{name}")
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing == "regard":
+            raise
+        raise UserError(
+            f"regard serve needs {missing}: pip install 'regard[serve]' installs it"
+        ) from error

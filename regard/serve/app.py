@@ -1,0 +1,208 @@
+"""Routes of the service."""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from regard.errors import is_out_of_memory
+from regard.serve.guard import Guard
+from regard.serve.looks import page_text
+from regard.serve.problems import RequestError, json_response
+from regard.serve.requests import Query, read_query
+from regard.serve.runs import ServedRun
+from regard.serve.service import Event, Service
+
+_LOG = logging.getLogger("regard.serve")
+_ACCESS = logging.getLogger("regard.serve.access")
+_COSTLY = ("/v1/predict", "/translate", "/v1/completions")
+"""Routes whose requests are refused before their bodies are read if too many inputs wait."""
+
+
+def make_app(service: Service, guard: Guard) -> ASGIApp:
+    """Return the application."""
+    routes = _Routes(service)
+    application = Starlette(
+        routes=[
+            Route("/", routes.page),
+            Route("/v1/predict", routes.predict, methods=["POST"]),
+            Route("/v1/runs", routes.list_runs),
+            Route("/v1/looks/{id}", routes.look),
+            Route("/health/live", routes.live),
+            Route("/health/ready", routes.ready),
+            Route("/metrics", routes.metrics),
+        ],
+        exception_handlers={
+            RequestError: _answer_problem,
+            HTTPException: _answer_http_error,
+            Exception: _answer_failure,
+        },
+        max_body_size=service.limits.body,
+    )
+    return _Gate(application, service, guard)
+
+
+class _Routes:
+    """Handlers of the routes."""
+
+    def __init__(self, service: Service):
+        self.service = service
+
+    async def predict(self, request: Request) -> Response:
+        query = await read_query(request)
+        run = self.service.run(query.run)
+        options = run.read_options(query.options, is_text=query.is_text)
+        if query.stream:
+            return await self._stream(run, query, options)
+        work: list[Any] = [
+            self.service.answer(
+                run, query.inputs, options, on_bad=query.on_bad, deadline=query.deadline
+            )
+        ]
+        if query.look:
+            work.append(self.service.look(run, query.inputs, options))
+        reply, *looks = await until_left(request, asyncio.gather(*work))
+        body = {"run": run.name, "weights": run.weights, "answers": reply.answers}
+        body["notes"] = reply.notes
+        if looks:
+            body["look"] = looks[0]
+        return json_response(body)
+
+    async def _stream(self, run: ServedRun, query: Query, options: dict[str, Any]) -> Response:
+        if query.look:
+            raise RequestError(
+                422, "a streamed answer has no look: ask for it by itself", at="look"
+            )
+        if query.on_bad == "skip":
+            raise RequestError(422, "streamed inputs are not skipped", at="on_bad")
+        events = self.service.stream(run, query.inputs, options, deadline=query.deadline)
+        first = await anext(events)  # raises what is wrong with the request
+        return event_response(_to_events(first, events))
+
+    async def list_runs(self, request: Request) -> Response:
+        runs = [run.describe() for run in self.service.runs.values()]
+        return json_response({"runs": runs})
+
+    async def look(self, request: Request) -> Response:
+        page = self.service.looks.page(request.path_params["id"])
+        if page is None:
+            raise RequestError(404, "there is no such look, or it is too old")
+        return HTMLResponse(page)
+
+    async def page(self, request: Request) -> Response:
+        return HTMLResponse(page_text())
+
+    async def live(self, request: Request) -> Response:
+        return json_response({"state": "live"})
+
+    async def ready(self, request: Request) -> Response:
+        if self.service.is_draining:
+            return json_response({"state": "draining"}, status=503)
+        return json_response({"state": "ready"})
+
+    async def metrics(self, request: Request) -> Response:
+        kind = "text/plain; version=0.0.4; charset=utf-8"
+        return Response(self.service.metrics.text(), media_type=kind)
+
+
+async def until_left(request: Request, work: "asyncio.Future[Any]") -> Any:
+    """Return the result of work, which is cancelled if the client leaves."""
+    leaving = asyncio.ensure_future(_wait_until_left(request.receive))
+    try:
+        await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            work.cancel()
+        return await work
+    finally:
+        leaving.cancel()
+
+
+async def _wait_until_left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def event_response(events: AsyncIterator[bytes]) -> Response:
+    """Return a response of server-sent events."""
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+
+
+async def _to_events(first: Event, events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
+    try:
+        yield _to_event(first)
+        async for event in events:
+            yield _to_event(event)
+    except RequestError as problem:
+        yield _to_event(Event("problem", problem.to_json()))
+
+
+def _to_event(event: Event) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (event.name.encode(), msgspec.json.encode(event.data))
+
+
+class _Gate:
+    """Checks of all requests before their bodies are read, and a line of the log for each."""
+
+    def __init__(self, application: ASGIApp, service: Service, guard: Guard):
+        self._application, self._service, self._guard = application, service, guard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._application(scope, receive, send)
+        begin, status = time.perf_counter(), 499  # the client left
+
+        async def send_noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            try:
+                headers = Request(scope).headers
+                self._guard.check(scope["path"], headers)
+                if scope["path"] in _COSTLY:
+                    self._service.check_room()
+            except RequestError as problem:
+                await problem.response()(scope, receive, send_noted)
+            else:
+                await self._application(scope, receive, send_noted)
+        except asyncio.CancelledError:
+            self._service.metrics.cancel()
+        finally:
+            seconds = time.perf_counter() - begin
+            # The route, not the path, which may hold anything.
+            route = scope["route"].path if "route" in scope else "other"
+            self._service.metrics.finish_request(route, status, seconds)
+            if _ACCESS.isEnabledFor(logging.INFO):
+                entry = {"time": round(time.time(), 3), "method": scope["method"], "route": route}
+                entry |= {"status": status, "seconds": round(seconds, 6)}
+                _ACCESS.info(json.dumps(entry))
+
+
+async def _answer_problem(request: Request, problem: Exception) -> Response:
+    assert isinstance(problem, RequestError)
+    return problem.response()
+
+
+async def _answer_http_error(request: Request, error: Exception) -> Response:
+    """Answer errors of Starlette: unknown paths, methods, forms and bodies that are too large."""
+    assert isinstance(error, HTTPException)
+    return RequestError(error.status_code, error.detail, headers=error.headers).response()
+
+
+async def _answer_failure(request: Request, error: Exception) -> Response:
+    if is_out_of_memory(error):
+        return RequestError(503, "not enough memory", headers={"Retry-After": "5"}).response()
+    return RequestError(500, "the service failed: its log says why").response()

@@ -1,0 +1,142 @@
+"""A run that is served: its options, limits and description."""
+
+import copy
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from regard.errors import UserError
+from regard.recipes.base.recipe import Example, Recipe
+from regard.recipes.base.run import data_paths
+from regard.recipes.base.trained import TrainedRun
+from regard.serve.config import LimitsConfig
+from regard.serve.problems import RequestError
+from regard.serve.schemas import convert_option, option_schemas, option_settings
+from regard.serve.workers import Workers
+from regard.settings.ranges import short_repr
+from regard.settings.tree import to_plain
+from regard.system.files import hash_file
+
+_WORKERS = 2
+"""Workers of a compiled engine; torch computes one batch at a time on all threads."""
+
+
+class ServedRun:
+    """A trained run with its workers."""
+
+    def __init__(self, name: str, trained: TrainedRun, limits: LimitsConfig, metrics: Any):
+        self.name, self.trained, self.limits = name, trained, limits
+        self.weights = hash_file(trained.folder / "model.safetensors")
+        """SHA-256 of the weights."""
+        self.engine = trained.engine
+        self.is_compiled = trained.recipe.decodes and self.engine.name == "compiled"
+        count = _WORKERS if self.is_compiled else 1
+        self.workers = Workers(trained, count, metrics.start_job)
+        self.example = _example(trained)
+        entry, most = trained.recipe.entry, {"beam": limits.beam, "n_best": limits.beam}
+        most |= {"length": limits.length, "max_length": limits.length}
+        self.options = option_settings(entry, trained.config, most)
+        """Settings of answers that a request may change, by name."""
+        self._change = functools.lru_cache(maxsize=256)(self._change_recipe)
+
+    def read_options(self, given: Mapping[str, Any], *, is_text: bool = False) -> dict[str, Any]:
+        """Return the options of a request with values of their types.
+
+        is_text: as of `convert_option`.
+        Raises: RequestError for an option that does not exist, or exceeds a limit.
+        """
+        options = {}
+        for name, value in given.items():
+            if name not in self.options:
+                known = ", ".join(self.options) or "none"
+                text = f"unknown option {short_repr(name)}; the options are: {known}"
+                raise RequestError(422, text, at=name[:100])
+            try:
+                options[name] = convert_option(self.options[name], name, value, is_text=is_text)
+            except UserError as error:
+                raise RequestError(422, str(error), at=name) from error
+        return options
+
+    def change(self, options: Mapping[str, Any]) -> tuple[Recipe[Any], bytes]:
+        """Return the recipe with options, and the options as a key of batches.
+
+        Raises: RequestError for options that contradict each other.
+        """
+        key = msgspec.json.encode(options, order="sorted")
+        try:
+            return self._change(key), key
+        except (TypeError, ValueError) as error:
+            raise RequestError(422, str(error)) from error
+
+    def prepare(
+        self, inputs: Sequence[Any], recipe: Recipe[Any], *, is_skipping: bool
+    ) -> tuple[list[Any], list[str]]:
+        """Return inputs as examples or errors of those that are skipped, and notes on them.
+
+        Raises: RequestError with the place of the first input that cannot be used.
+        """
+        notes: list[str] = []
+        recipe = copy.copy(recipe)
+        recipe.notify = notes.append
+        examples: list[Example | UserError] = []
+        for number, value in enumerate(inputs, start=1):
+            try:
+                if isinstance(value, UserError):
+                    raise value
+                examples += self.trained.prepare([value], recipe, first=number)
+            except UserError as error:
+                if not is_skipping:
+                    raise RequestError(422, str(error), at=f"inputs[{number - 1}]") from error
+                examples.append(error)
+        return examples, notes
+
+    def describe(self) -> dict[str, Any]:
+        """Return the entry of this run in `GET /v1/runs`."""
+        trained, recipe = self.trained, self.trained.recipe
+        labels = getattr(getattr(recipe, "labels", None), "names", None)
+        engine = f"{self.engine.name} {self.engine.compute_type}" if recipe.decodes else "torch"
+        return {
+            "name": self.name,
+            "recipe": recipe.entry.name,
+            "input": trained.input,
+            "streams": recipe.decodes and trained.input == "text",
+            "labels": None if labels is None else list(labels),
+            "options": option_schemas(self.options),
+            "limits": to_plain(self.limits),
+            "engine": engine,
+            "weights": self.weights,
+            "parameters": trained.num_parameters,
+            "example": self.example,
+        }
+
+    def warm_up(self) -> None:
+        """Compute one answer, so that loops are compiled before the first request."""
+        if self.example is not None:
+            self.trained.predict([self.example])
+
+    def _change_recipe(self, key: bytes) -> Recipe[Any]:
+        return self.trained.recipe.change(msgspec.json.decode(key))
+
+
+def _example(trained: TrainedRun) -> Any:
+    """Return an input for documentation and tests; none of one's own data is given away."""
+    if trained.input != "text":
+        return None
+    if data_paths(trained.run) or not trained.recipe.has_test():
+        return "a text"
+    example = trained.test_input(0)
+    return example if isinstance(example, str) else " ".join(example)
+
+
+def name_runs(folders: Sequence[Path]) -> dict[str, Path]:
+    """Return folders by name. Raises: UserError if two have the same name."""
+    named: dict[str, Path] = {}
+    for folder in folders:
+        name = folder.resolve().name
+        if name in named:
+            raise UserError(f"two runs are named {name}: {named[name]} and {folder}")
+        named[name] = folder
+    return named

@@ -1,0 +1,98 @@
+"""The process of the service: its socket, its log and its end."""
+
+import logging
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import uvicorn
+
+from regard.errors import UserError
+from regard.recipes.base.trained import TrainedRun
+from regard.serve.app import make_app
+from regard.serve.config import LOOPBACK, LimitsConfig
+from regard.serve.guard import Guard, is_loopback, read_keys
+from regard.serve.service import Service
+from regard.system.verbosity import print_notice
+
+_BACKLOG = 2_048
+
+
+class _Server(uvicorn.Server):
+    """Server that tells the service when it begins to end."""
+
+    def __init__(self, config: uvicorn.Config, service: Service):
+        super().__init__(config)
+        self._service = service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._service.is_draining = True
+        await super().shutdown(sockets)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that listens. Raises: UserError if the port is taken or not allowed."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise UserError(f"{host}, port {port}: {error.strerror}") from error
+    listener.listen(_BACKLOG)
+    return listener
+
+
+def make_guard(host: str, names: tuple[str, ...], keys: Path | None, *, is_open: bool) -> Guard:
+    """Return the rules for requests. Raises: UserError for an address that needs keys."""
+    is_local = is_loopback(host)
+    if not is_local and keys is None and not is_open:
+        raise UserError(
+            f"--host {host} lets other machines ask: give --keys FILE, or --open to let everybody"
+        )
+    hosts = (*LOOPBACK, host.lower(), *(name.lower() for name in names))
+    return Guard(hosts, is_local, None if keys is None else read_keys(keys))
+
+
+def serve(
+    trained: Mapping[str, TrainedRun],
+    listener: socket.socket,
+    guard: Guard,
+    limits: LimitsConfig,
+    *,
+    is_logging: bool = True,
+) -> None:
+    """Answer requests until a signal ends it, then those that were accepted."""
+    service = Service(trained, limits)
+    service.start()
+    _log_to_stderr(is_logging)
+    config = uvicorn.Config(
+        make_app(service, guard),
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=round(limits.deadline) + 5,
+    )
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    print(f"http://{shown}:{port}/", flush=True)
+    print_notice("Ctrl-C ends the service; /docs describes it.")
+    try:
+        _Server(config, service).run(sockets=[listener])
+    except KeyboardInterrupt:  # the signal that ended it, raised again
+        pass
+    finally:
+        service.stop()
+
+
+def _log_to_stderr(is_logging: bool) -> None:
+    """Write errors to standard error, and if asked for a line of JSON for each request."""
+    handler = logging.StreamHandler(sys.stderr)
+    for name in ("regard.serve", "uvicorn"):
+        logging.getLogger(name).addHandler(handler)
+    if is_logging:
+        logging.getLogger("regard.serve.access").setLevel(logging.INFO)

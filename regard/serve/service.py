@@ -1,0 +1,268 @@
+"""The service: answers to inputs of several runs, by their workers."""
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from regard.errors import UserError
+from regard.recipes.base.recipe import Answer, Example
+from regard.recipes.base.trained import TrainedRun
+from regard.serve.config import LimitsConfig
+from regard.serve.looks import Looks
+from regard.serve.metrics import Metrics
+from regard.serve.problems import RequestError
+from regard.serve.queue import Job
+from regard.serve.requests import read_inputs
+from regard.serve.runs import ServedRun
+
+_SHORT = 2_000
+"""Characters of texts that are prepared in the thread of the event loop."""
+_POLL = 0.015
+"""Seconds between two looks at the tokens of streamed answers."""
+_MAX_LOOKS = 8
+"""Looks that wait."""
+
+
+class Reply(NamedTuple):
+    """Answers as JSON, in the order of the inputs, and notes on the inputs."""
+
+    answers: list[dict[str, Any]]
+    notes: list[str]
+
+
+class Event(NamedTuple):
+    """Event of a streamed answer: token, answer or done."""
+
+    name: str
+    data: dict[str, Any]
+
+
+class Service:
+    """Runs by name, and what they share: limits, looks and metrics."""
+
+    def __init__(self, trained: Mapping[str, TrainedRun], limits: LimitsConfig):
+        self.limits, self.metrics, self.looks = limits, Metrics(), Looks()
+        self.runs: dict[str, ServedRun] = {}
+        for name, one in trained.items():
+            self.runs[name] = ServedRun(name, one, limits, self.metrics)
+        self.is_draining = False
+        # Files are decoded in one thread, and looks are computed in another.
+        self._preparing = ThreadPoolExecutor(1, thread_name_prefix="prepare")
+        self._looking = ThreadPoolExecutor(1, thread_name_prefix="look")
+        self._num_looks = 0
+        self._copies: dict[str, TrainedRun] = {}
+        self.metrics.watch("regard_waiting", "Inputs that wait.", lambda: self._count("waiting"))
+        self.metrics.watch("regard_running", "Inputs in work.", lambda: self._count("running"))
+        self.metrics.watch(
+            "regard_wait_estimate_seconds", "Time until a new input is computed.", lambda: self.wait
+        )
+
+    def start(self) -> None:
+        """Compile and start the workers."""
+        for run in self.runs.values():
+            run.warm_up()
+            run.workers.start()
+
+    def stop(self) -> None:
+        """End after the inputs that were accepted."""
+        for run in self.runs.values():
+            run.workers.stop()
+        self._preparing.shutdown()
+        self._looking.shutdown()
+
+    @property
+    def wait(self) -> float:
+        """Estimate of the seconds until all waiting inputs are computed."""
+        return sum(run.workers.queue.seconds for run in self.runs.values())
+
+    def check_room(self) -> None:
+        """Raise RequestError 429 if the inputs that wait are too many, or take too long."""
+        wait = self.wait
+        if wait > self.limits.wait or self._count("waiting") >= self.limits.waiting:
+            headers = {"Retry-After": str(max(1, round(wait)))}
+            raise RequestError(429, "too many inputs wait: try again later", headers=headers)
+
+    def run(self, name: str | None) -> ServedRun:
+        """Return the run of a name, or the only one. Raises: RequestError if there is none."""
+        names = ", ".join(self.runs)
+        if name is None and len(self.runs) > 1:
+            raise RequestError(
+                422, f"several runs are served, so give one as run: {names}", at="run"
+            )
+        if name is None:
+            return next(iter(self.runs.values()))
+        if name not in self.runs:
+            raise RequestError(404, f"there is no run {name!r}; the runs are: {names}", at="run")
+        return self.runs[name]
+
+    async def answer(
+        self,
+        run: ServedRun,
+        inputs: Sequence[Any],
+        options: Mapping[str, Any],
+        *,
+        on_bad: str = "error",
+        deadline: float | None = None,
+    ) -> Reply:
+        """Return the answers to inputs.
+
+        Raises: RequestError for a wrong input, or if the deadline is missed.
+        """
+        examples, notes, jobs = await self._submit(run, inputs, options, on_bad == "skip")
+        try:
+            async with asyncio.timeout(self._seconds(deadline)):
+                await asyncio.gather(*(job.future for job in jobs if job is not None))
+        except TimeoutError as error:
+            raise RequestError(504, "the answer was not computed within the deadline") from error
+        except ValueError as error:
+            raise RequestError(422, str(error), at=_place(jobs)) from error
+        finally:
+            self._drop(run, jobs)
+        return Reply(self._answers(run, examples, jobs), notes)
+
+    async def stream(
+        self,
+        run: ServedRun,
+        inputs: Sequence[Any],
+        options: Mapping[str, Any],
+        *,
+        deadline: float | None = None,
+    ) -> AsyncIterator[Event]:
+        """Yield the tokens of answers while they are decoded, then the answers."""
+        examples, notes, jobs = await self._submit(run, inputs, options, False, is_streamed=True)
+        told = ["" for _ in jobs]
+        pending = [job.future for job in jobs if job is not None]
+        end = asyncio.get_running_loop().time() + self._seconds(deadline)
+        try:
+            while pending:
+                _, rest = await asyncio.wait(pending, timeout=_POLL)
+                pending = list(rest)
+                for number, job in enumerate(jobs):
+                    text = _partial_text(job)
+                    if len(text) > len(told[number]):
+                        new = text[len(told[number]) :]
+                        told[number] = text
+                        yield Event("token", {"input": number + 1, "text": new})
+                if pending and asyncio.get_running_loop().time() > end:
+                    raise RequestError(504, "the answer was not computed within the deadline")
+            for answer in self._answers(run, examples, jobs):
+                yield Event("answer", answer)
+        except ValueError as error:
+            raise RequestError(422, str(error), at=_place(jobs)) from error
+        finally:
+            self._drop(run, jobs)
+        yield Event("done", {"run": run.name, "weights": run.weights, "notes": notes})
+
+    async def look(
+        self, run: ServedRun, inputs: Sequence[Any], options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the attention recorded while torch answers inputs, and the address of its page."""
+        if self._num_looks >= _MAX_LOOKS:
+            raise RequestError(429, "too many looks wait", headers={"Retry-After": "1"})
+        self._num_looks += 1
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._looking, self._look, run, inputs, options)
+        finally:
+            self._num_looks -= 1
+
+    def _look(
+        self, run: ServedRun, inputs: Sequence[Any], options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        # Recording adds hooks to the modules, so looks have a copy of the model.
+        if run.name not in self._copies:
+            self._copies[run.name] = copy.deepcopy(run.trained)
+        try:
+            kind, recipe = run.trained.input, run.trained.recipe
+            values = read_inputs([*inputs], kind, self.limits, reads_tokens=recipe.reads_tokens)
+            return self.looks.compute(self._copies[run.name], values, dict(options))
+        except (TypeError, ValueError) as error:
+            raise RequestError(422, str(error), at="look") from error
+
+    async def _submit(
+        self,
+        run: ServedRun,
+        inputs: Sequence[Any],
+        options: Mapping[str, Any],
+        is_skipping: bool,
+        *,
+        is_streamed: bool = False,
+    ) -> tuple[list[Any], list[str], list[Job | None]]:
+        """Prepare inputs and put them into the queue; the job of an error is None."""
+        if self.is_draining:
+            raise RequestError(503, "the service ends")
+        recipe, key = run.change(options)
+        if is_streamed:
+            try:
+                recipe.check_progress()
+            except UserError as error:
+                raise RequestError(422, str(error), at="stream") from error
+        loop = asyncio.get_running_loop()
+        characters = sum(len(value) for value in inputs if isinstance(value, str))
+        is_short = run.trained.input == "text" and characters < _SHORT
+
+        def prepare() -> tuple[list[Any], list[str]]:
+            kind, tokens = run.trained.input, recipe.reads_tokens
+            values = read_inputs([*inputs], kind, self.limits, reads_tokens=tokens)
+            return run.prepare(values, recipe, is_skipping=is_skipping)
+
+        if is_short:
+            examples, notes = prepare()
+        else:
+            examples, notes = await loop.run_in_executor(self._preparing, prepare)
+        jobs: list[Job | None] = []
+        for example in examples:
+            job = None
+            if isinstance(example, Example):
+                job = Job(example, recipe, key, loop.create_future(), is_streamed)
+            jobs.append(job)
+        run.workers.queue.put([job for job in jobs if job is not None])
+        return examples, notes, jobs
+
+    def _answers(
+        self, run: ServedRun, examples: Sequence[Any], jobs: Sequence[Job | None]
+    ) -> list[dict[str, Any]]:
+        answers: list[dict[str, Any]] = []
+        for number, (example, job) in enumerate(zip(examples, jobs, strict=True), start=1):
+            if job is None:
+                answers.append({"input": number, "error": str(example)})
+            else:
+                answer: Answer = job.future.result()
+                answers.append({"input": number, **answer.json})
+        self.metrics.finish_inputs(run.name, len(answers))
+        return answers
+
+    def _drop(self, run: ServedRun, jobs: Sequence[Job | None]) -> None:
+        """Take the jobs that are not computed out of the queue."""
+        unfinished = [job for job in jobs if job is not None and not job.future.done()]
+        if unfinished:
+            run.workers.queue.remove(unfinished)
+        for job in jobs:
+            if job is not None and not job.future.cancel() and not job.future.cancelled():
+                job.future.exception()  # another job's error was raised
+
+    def _seconds(self, deadline: float | None) -> float:
+        return self.limits.deadline if deadline is None else min(deadline, self.limits.deadline)
+
+    def _count(self, state: str) -> int:
+        queues = [run.workers.queue for run in self.runs.values()]
+        return sum(len(queue) if state == "waiting" else queue.running for queue in queues)
+
+
+def _place(jobs: Sequence[Job | None]) -> str:
+    """Return the place of the first input whose job failed."""
+    for number, job in enumerate(jobs):
+        future = None if job is None else job.future
+        if future is not None and future.done() and not future.cancelled() and future.exception():
+            return f"inputs[{number}]"
+    return ""
+
+
+def _partial_text(job: Job | None) -> str:
+    """Return the text of the tokens of a job so far."""
+    if job is None or job.progress is None:
+        return ""
+    progress, row = job.progress
+    return job.recipe.partial_text(job.example.rows[0], progress.tokens(row))

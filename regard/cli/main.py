@@ -36,6 +36,7 @@ COMMANDS = {
 }
 """Summary of each command; its function is `run` of regard.cli.COMMAND, but for some."""
 _FUNCTIONS = {
+    "new": "own_recipe:write_recipe",
     "import": "exchange:run_import",
     "export": "exchange:run_export",
     "recipes": "lists:list_recipes",

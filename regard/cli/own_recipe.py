@@ -1,17 +1,53 @@
-"""Command line of a user's own recipe, run through the file that defines it.
+"""Recipes of one's own: a template to start from, and the command line of the file.
 
 A run folder only names its recipe and imports nothing: `regard predict` on such a run asks to run
 the file instead.
 """
 
+import keyword
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from regard.cli.main import main
+from regard.errors import DONE, UserError
 from regard.recipes.base.entry import Entry
-from regard.recipes.registry import register
-from regard.settings.options import peek_option
+from regard.recipes.registry import RECIPES, register
+from regard.settings.help import page
+from regard.settings.options import NoSettings, parse, peek_option, wants_help
+from regard.system.writing import write_atomically
+
+USAGE = "regard new NAME"
+ABOUT = (
+    "Write NAME.py: settings, data, a tiny model, its metric and its predictions, all in one file "
+    "that runs as it is (python NAME.py train) and is meant to be edited. An existing file is "
+    "never replaced."
+)
+_TEMPLATE = Path(__file__).with_name("recipe.py.txt")
+
+
+def write_recipe(argv: list[str]) -> int:
+    """Write a recipe of one's own to start from."""
+    if wants_help(argv):
+        print(page(USAGE, ABOUT))
+        return DONE
+    parsed = parse(argv, NoSettings(), NoSettings(), max_positionals=1)
+    if not parsed.positionals:
+        raise UserError(f"NAME is missing. {USAGE}")
+    (name,) = parsed.positionals
+    if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII) or keyword.iskeyword(name):
+        raise UserError(f"NAME must be letters, digits and _, first a letter, got {name!r}")
+    if name in RECIPES:
+        raise UserError(f"a recipe {name!r} exists already; choose another name")
+    path = Path(f"{name}.py")
+    text = _TEMPLATE.read_text(encoding="utf-8").replace("NAME", name)
+    try:
+        write_atomically(path, text, overwrite=False)
+    except FileExistsError:
+        raise UserError(f"{path} exists; it is never replaced") from None
+    print(f"{path} is written: try  python {path} train --run runs/{name}")
+    return DONE
 
 
 def run_own(own: Entry, argv: Sequence[str] | None = None) -> int:

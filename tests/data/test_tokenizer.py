@@ -4,11 +4,13 @@ import itertools
 import json
 import os
 import unicodedata
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
+import tokenizers
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tokenizers import decoders, models, pre_tokenizers
 
 from regard.data.config import PairTokenizerConfig, TokenizerConfig
 from regard.data.tokenizer import (
@@ -17,6 +19,8 @@ from regard.data.tokenizer import (
     PAD,
     SPECIALS,
     UNK,
+    PretrainedFile,
+    PretrainedTokenizer,
     Tokenizer,
     TrainedTokenizer,
     load_tokenizer,
@@ -51,6 +55,57 @@ def test_decode_inverts_encode(kind, texts):
     tokenizer = train(kind, texts)
     assert [tokenizer.decode(ids) for ids in tokenizer.encode_batch(texts)] == texts
     assert not any(tokenizer.unknown(text) for text in texts)
+
+
+def make_bytes_tokenizer(kind: str) -> Tokenizer:
+    """Return a tokenizer whose unknown characters are bytes, each a token: as of GPT-2 or Llama."""
+    pieces = [chr(letter) for letter in range(ord("a"), ord("z") + 1)] + ["\u2581"]
+    steps = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    decoder: Any = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)])
+    if kind == "bytes":
+        pieces, decoder = sorted(pre_tokenizers.ByteLevel.alphabet()), decoders.ByteLevel()
+    else:
+        pieces += [f"<0x{byte:02X}>" for byte in range(256)]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    engine = tokenizers.Tokenizer(models.BPE(vocabulary, [], byte_fallback=kind != "bytes"))
+    engine.decoder = decoder
+    if kind == "bytes":
+        engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return PretrainedTokenizer(PretrainedFile(1, json.loads(engine.to_str()), len(pieces)))
+
+
+PREFIXES = {
+    f"{kind}, keeps_space={keeps}": TrainedTokenizer.train(
+        [*RAW, "a  b \n c"], TokenizerConfig(kind=kind), keeps_space=keeps
+    )
+    for kind in KINDS
+    for keeps in (False, True)
+} | {kind: make_bytes_tokenizer(kind) for kind in ("bytes", "byte fallback")}
+
+
+@pytest.mark.parametrize("tokenizer", PREFIXES.values(), ids=PREFIXES)
+@given(data=st.data())
+def test_the_text_of_a_prefix_is_a_prefix_of_the_text(tokenizer, data):
+    """Of any ids, and of those of a text with characters of several bytes."""
+    any_ids = st.lists(st.integers(0, len(tokenizer) - 1), max_size=9)
+    texts = st.text("ab \u00e9\u20ac\U0001f600\n", max_size=5)
+    ids = data.draw(any_ids) + tokenizer.encode(data.draw(texts)) + data.draw(any_ids)
+    parts = [tokenizer.decode_prefix(ids[:count]) for count in range(len(ids) + 1)]
+    parts.append(tokenizer.decode(ids))
+    assert all(later.startswith(part) for part, later in itertools.pairwise(parts))
+
+
+@pytest.mark.parametrize("name", PREFIXES)
+def test_only_parts_of_characters_are_missing_in_the_text_of_a_prefix(name):
+    tokenizer = PREFIXES[name]
+    ids = tokenizer.encode("a man")
+    assert tokenizer.decode_prefix(ids) == tokenizer.decode(ids)
+    if name in ("bytes", "byte fallback"):
+        ids = tokenizer.encode("a\u20aca")
+        assert len(ids) == 5
+        parts = [tokenizer.decode_prefix(ids[:count]) for count in range(1, 6)]
+        held = "a" if name == "byte fallback" else "a\u20ac"
+        assert parts == ["a", "a", "a", held, "a\u20aca"]
 
 
 @pytest.mark.parametrize("texts", [RAW, TOKENIZED], ids=["raw", "tokenized"])

@@ -21,7 +21,7 @@ from regard.models.cores.config import RecurrentConfig
 from tests.engines.small import DECODE, VOCAB, encoder_decoder, language_model, vary
 
 pytestmark = pytest.mark.usefixtures("no_shape_checks")
-GREEDY = DecodeConfig(beam=1, max_length=20, max_extra=20, batch_tokens=16)
+GREEDY = DecodeConfig(beam=1, max_length=20, max_extra=20, batch_tokens=40)
 """Several batches of sentences."""
 
 
@@ -118,7 +118,7 @@ def test_another_thread_sees_outputs_grow(name, make):
             config = SampleConfig(length=length, temperature=0)
             return engine.generate([[5, 6]], config, window=None, seeds=[1], banned=[PAD, BOS, EOS])
         config = DecodeConfig(beam=1, max_length=length, max_extra=length)
-        found = engine.search([[5, 6]], config=config, bos=BOS, eos=PAD, pad=EOS)
+        found = engine.search([[5, 6]], config=config, bos=BOS, eos=EOS, pad=PAD)
         return [best.tokens for best, *_ in found]
 
     decode()  # compiled before it is read

@@ -40,6 +40,11 @@ WALK_BUDGET = 12_000_000
 
 def text(captures: Sequence[tuple[str, str, Sequence[SampleMaps]]]) -> str:
     """Return the page of captures: the title of each, the name of its model, and its samples."""
+    return with_scripts(scripts_of(captures))
+
+
+def scripts_of(captures: Sequence[tuple[str, str, Sequence[SampleMaps]]]) -> list[str]:
+    """Return the elements of data of a page of captures."""
     shown, sizes, left_out = [], {}, 0
     for i, (_, _, samples) in enumerate(captures):
         shown.append([with_rollout(one) for one in samples[:MAX_SAMPLES]])
@@ -74,7 +79,7 @@ def text(captures: Sequence[tuple[str, str, Sequence[SampleMaps]]]) -> str:
     if left_out:
         notes.append(f"{left_out} more samples are not shown.")
     data = {"format": "regard page", "version": 4, "captures": content, "note": " ".join(notes)}
-    return with_scripts([*numbers.scripts, json_script("page", data)])
+    return [*numbers.scripts, json_script("page", data)]
 
 
 def with_scripts(scripts: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-/** Loading of data from the elements of the page. */
+/** Loading of data from the elements of the page, or of one that was fetched. */
 
 import type { Page } from "./page.js";
 
@@ -9,12 +9,20 @@ const VERSION = 4;
 export class DataError extends Error {}
 
 const chunks = new Map<string, Promise<ArrayBuffer>>();
+let fetched: Document | null = null;
 
 /** Return the data of this page, validated as far as needed to show it. */
 export async function page(): Promise<Page> {
-  const element = document.getElementById("page");
+  const element = find("page");
   if (!element) throw new DataError("This page contains no data: it is the empty viewer.");
   return parsePage(element.textContent ?? "");
+}
+
+/** Return the data of a page that was fetched, and load chunks from it from now on. */
+export function pageOf(other: Document): Promise<Page> {
+  fetched = other;
+  chunks.clear();
+  return page();
 }
 
 /** Return the decompressed bytes of a chunk. */
@@ -66,8 +74,12 @@ function checkSample(sample: Page["captures"][number]["samples"][number]): void 
   }
 }
 
+function find(id: string): HTMLElement | null {
+  return (fetched ?? document).getElementById(id);
+}
+
 async function loadChunk(name: string): Promise<ArrayBuffer> {
-  const element = document.getElementById(`chunk-${name}`);
+  const element = find(`chunk-${name}`);
   if (!element) throw new DataError(`The page is incomplete: its chunk "${name}" is missing.`);
   try {
     return await inflate(decodeBase64(element.textContent ?? ""));

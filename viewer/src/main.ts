@@ -5,8 +5,9 @@ import { toggleHelp } from "./help.js";
 import { addKeyboardShortcuts } from "./keyboard.js";
 import { startLive } from "./live/live.js";
 import { DataError, page } from "./load.js";
-import type { Page, Sample } from "./page.js";
+import type { Page } from "./page.js";
 import { Panel } from "./pane.js";
+import { startServed } from "./serve/serve.js";
 import { fromFragment, toFragment, type State } from "./state.js";
 import { togglePresenting } from "./present.js";
 import { askToSave } from "./save.js";
@@ -82,10 +83,14 @@ class App {
     for (const pane of this.panes) pane.redraw();
   }
 
-  /** Show another sample in place of the only one. */
-  async replace(sample: Sample): Promise<void> {
-    this.page.captures[0]!.samples[0] = sample;
-    for (const pane of this.panes) pane.replace(sample);
+  /** Show another page in place of this one, which has one capture. */
+  async replace(page: Page): Promise<void> {
+    const capture = this.page.captures[0]!;
+    const full = () => capture.samples.filter(({ reads }) => reads.length);
+    const places = this.panes.map((pane) => full().indexOf(pane.shown.sample));
+    this.page.note = page.note;
+    Object.assign(capture, page.captures[0]!);
+    this.panes.forEach((pane, index) => pane.replace(full()[places[index]!] ?? full()[0]!));
     await Promise.all(this.panes.map((pane) => pane.settled));
   }
 
@@ -216,10 +221,14 @@ async function start(): Promise<void> {
   initTheme(() => app?.redraw());
   try {
     const open = (page: Page) => (app = new App(page, root));
-    const live = document.getElementById("model") ? await startLive(root, open) : null;
-    // A live page without a text opens later.
-    if (!live) open(await page());
-    Object.assign(window, { regard: (app as App | null)?.testApi ?? {}, live });
+    const [isLive, isServed] = [document.getElementById("model"), document.getElementById("serve")];
+    // A page of a model or of a service opens when there is a text.
+    let live: object | null = null;
+    if (isLive) live = await startLive(root, open);
+    else if (isServed) live = await startServed(root, open);
+    else open(await page());
+    Object.assign(window, { live });
+    Object.defineProperty(window, "regard", { get: () => app?.testApi ?? {} });
   } catch (error) {
     showError(error);
   }

@@ -128,6 +128,7 @@ export class Panel implements Pane {
   /** Show another sample; the selection stays as far as it has the same reads. */
   replace(sample: Sample): void {
     this.stepOfOther = null;
+    this.tables.clear();
     this.setState({ shown: this.changed({ sample }), view: this.state.view }, false);
   }
 

@@ -47,6 +47,12 @@ export interface Shown {
   part: string;
 }
 
+/** Panes of a page that is replaced while it is shown. */
+export interface Panes {
+  /** Show the first capture of another page; resolves when it is drawn. */
+  replace(page: Page): Promise<void>;
+}
+
 export interface Pane {
   readonly page: Page;
   /** Step of the other pane if it is linked and this output has fewer: then this pane stays at its last; else null. */

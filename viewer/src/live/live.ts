@@ -4,6 +4,7 @@ import { make } from "../dom.js";
 import { counted } from "../format.js";
 import { DataError, load } from "../load.js";
 import type { Page, Sample } from "../page.js";
+import type { Panes } from "../view.js";
 import { type Form, type LiveModel, withNumbers } from "./form.js";
 import { type Choice, makeRuns, type Run, TextError } from "./run.js";
 
@@ -11,12 +12,6 @@ const VERSION = 1;
 /** Milliseconds of computing after which the page reacts to input, and after which it is drawn again. */
 const SLICE = 12;
 const REDRAW = 60;
-
-/** Panes that show a sample. */
-interface Panes {
-  /** Show another sample; resolves when it is drawn. */
-  replace(sample: Sample): Promise<void>;
-}
 
 /** Add the text and its output to the page; `open` shows the first sample. Returns an interface for tests. */
 export async function startLive(root: HTMLElement, open: (page: Page) => Panes): Promise<object> {
@@ -112,9 +107,9 @@ class Live {
 
   private async show(sample: Sample): Promise<void> {
     const { title, model } = this.model;
-    if (this.panes) return this.panes.replace(sample);
-    this.panes = this.open({ format: "regard page", version: 4, captures: [{ title, model, samples: [sample] }], note: "" });
-    await this.panes.replace(sample);
+    const page: Page = { format: "regard page", version: 4, captures: [{ title, model, samples: [sample] }], note: "" };
+    this.panes ??= this.open(page);
+    await this.panes.replace(page);
   }
 
   private describe(run: Run, milliseconds: number): string {

@@ -173,7 +173,8 @@ class Service:
     ) -> dict[str, Any]:
         # Recording adds hooks to the modules, so looks have a copy of the model.
         if run.name not in self._copies:
-            self._copies[run.name] = copy.deepcopy(run.trained)
+            model = copy.deepcopy(run.trained._model)
+            self._copies[run.name] = TrainedRun(run.trained.recipe, model, run.trained.folder)
         try:
             kind, recipe = run.trained.input, run.trained.recipe
             values = read_inputs([*inputs], kind, self.limits, reads_tokens=recipe.reads_tokens)

@@ -83,14 +83,16 @@ class App {
     for (const pane of this.panes) pane.redraw();
   }
 
-  /** Show another page in place of this one, which has one capture. */
+  /** Show another page in place of this one, which has one capture; of the same model, with the same selection. */
   async replace(page: Page): Promise<void> {
     const capture = this.page.captures[0]!;
+    const isOther = capture.title !== page.captures[0]!.title;
     const full = () => capture.samples.filter(({ reads }) => reads.length);
     const places = this.panes.map((pane) => full().indexOf(pane.shown.sample));
     this.page.note = page.note;
     Object.assign(capture, page.captures[0]!);
-    this.panes.forEach((pane, index) => pane.replace(full()[places[index]!] ?? full()[0]!));
+    if (isOther) this.restore("");
+    else this.panes.forEach((pane, index) => pane.replace(full()[places[index]!] ?? full()[0]!));
     await Promise.all(this.panes.map((pane) => pane.settled));
   }
 
@@ -118,8 +120,7 @@ class App {
     await new Promise((done) => setTimeout(done, 50));
   }
 
-  private restore(): void {
-    const { hash } = window.location;
+  private restore(hash = window.location.hash): void {
     const first = fromFragment(this.page, hash);
     if (!first) throw new DataError("The page contains no reads: the recorded model has no attention.");
     this.panes.splice(0).forEach((pane) => pane.close());

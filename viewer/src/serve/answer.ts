@@ -3,7 +3,7 @@
 import { make } from "../dom.js";
 import { formatShort } from "../format.js";
 
-const MOST_CHARACTERS = 400;
+const MOST_CHARACTERS = 120;
 
 type Entry = Record<string, unknown>;
 
@@ -50,7 +50,8 @@ function picture(pixels: number[][][]): HTMLElement {
 
 function plain(value: unknown): string {
   if (typeof value === "number") return Number.isInteger(value) ? String(value) : formatShort(value);
-  const text = typeof value === "string" ? value : JSON.stringify(value);
+  const rounded = (_: string, each: unknown) => (typeof each === "number" ? Number(each.toPrecision(4)) : each);
+  const text = typeof value === "string" ? value : JSON.stringify(value, rounded);
   return text.length > MOST_CHARACTERS ? `${text.slice(0, MOST_CHARACTERS)} ...` : text;
 }
 

@@ -152,6 +152,6 @@ def _parameters(schemas: Mapping[str, Schema], count: int) -> list[dict[str, Any
     for name, own in found.items():
         if own:
             schema = own[0] if len(own) == 1 else {"anyOf": own}
-            text = f"{own[0]['description']} With a body that is a file."
+            text = own[0]["description"]
             parameters.append({"name": name, "in": "query", "description": text, "schema": schema})
     return parameters

@@ -9,7 +9,7 @@ import pytest
 import schemathesis
 
 from regard.recipes.registry import RECIPES
-from regard.serve.openapi import DescribedRun, openapi
+from regard.serve.openapi.document import DescribedRun, openapi
 from regard.serve.schemas import option_schemas, option_settings
 
 LIMITS = {"inputs": 256, "characters": 65_536, "beam": 16}

@@ -1,4 +1,4 @@
-"""OpenAPI document of the service: openapi.yaml with the schemas of its runs."""
+"""OpenAPI document of the service: document.yaml with the schemas of its runs."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ import yaml
 from regard import __version__
 from regard.settings.schemas import REFERENCE, Schema, type_schemas
 
-_TEMPLATE = Path(__file__).with_name("openapi.yaml")
+_TEMPLATE = Path(__file__).with_name("document.yaml")
 _JSON, _PROBLEM = "application/json", "application/problem+json"
 
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document as a page (docs.html) that needs no other host and no script."""
+"""The OpenAPI document as a page (page.html) that needs no other host and no script."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, Undefined
 from markupsafe import Markup, escape
 
-_TEMPLATE = Path(__file__).with_name("docs.html")
+_TEMPLATE = Path(__file__).with_name("page.html")
 _JSON, _FORM = "application/json", "multipart/form-data"
 _BOUNDS = {
     "minimum": "at least",

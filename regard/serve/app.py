@@ -5,6 +5,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -18,6 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from regard.errors import is_out_of_memory
 from regard.serve.guard import Guard
 from regard.serve.looks import page_text
+from regard.serve.openapi.document import openapi
+from regard.serve.openapi.page import docs_page
 from regard.serve.problems import RequestError, json_response
 from regard.serve.requests import Query, read_query
 from regard.serve.runs import ServedRun
@@ -31,7 +34,7 @@ _COSTLY = ("/v1/predict", "/translate", "/v1/completions")
 
 def make_app(service: Service, guard: Guard) -> ASGIApp:
     """Return the application."""
-    routes = _Routes(service)
+    routes = _Routes(service, needs_key=guard.keys is not None)
     application = Starlette(
         routes=[
             Route("/", routes.page),
@@ -41,6 +44,8 @@ def make_app(service: Service, guard: Guard) -> ASGIApp:
             Route("/health/live", routes.live),
             Route("/health/ready", routes.ready),
             Route("/metrics", routes.metrics),
+            Route("/openapi.json", routes.openapi),
+            Route("/docs", routes.docs),
         ],
         exception_handlers={
             RequestError: _answer_problem,
@@ -55,8 +60,14 @@ def make_app(service: Service, guard: Guard) -> ASGIApp:
 class _Routes:
     """Handlers of the routes."""
 
-    def __init__(self, service: Service):
-        self.service = service
+    def __init__(self, service: Service, *, needs_key: bool):
+        self.service, self.needs_key = service, needs_key
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """The OpenAPI document, with the answers to examples once the service has started."""
+        runs = [run.to_described() for run in self.service.runs.values()]
+        return openapi(runs, needs_key=self.needs_key)
 
     async def predict(self, request: Request) -> Response:
         query = await read_query(request)
@@ -109,6 +120,12 @@ class _Routes:
         if self.service.is_draining:
             return json_response({"state": "draining"}, status=503)
         return json_response({"state": "ready"})
+
+    async def openapi(self, request: Request) -> Response:
+        return json_response(self.document)
+
+    async def docs(self, request: Request) -> Response:
+        return HTMLResponse(docs_page(self.document, str(request.base_url)))
 
     async def metrics(self, request: Request) -> Response:
         kind = "text/plain; version=0.0.4; charset=utf-8"

@@ -13,6 +13,7 @@ from regard.recipes.base.recipe import Example, Recipe
 from regard.recipes.base.run import data_paths
 from regard.recipes.base.trained import TrainedRun
 from regard.serve.config import LimitsConfig
+from regard.serve.openapi.document import DescribedRun
 from regard.serve.problems import RequestError
 from regard.serve.schemas import convert_option, option_schemas, option_settings
 from regard.serve.workers import Workers
@@ -36,6 +37,8 @@ class ServedRun:
         count = _WORKERS if self.is_compiled else 1
         self.workers = Workers(trained, count, metrics.start_job)
         self.example = _example(trained)
+        self.answered: dict[str, Any] | None = None
+        """Answer to the example."""
         entry, most = trained.recipe.entry, {"beam": limits.beam, "n_best": limits.beam}
         most |= {"length": limits.length, "max_length": limits.length}
         self.options = option_settings(entry, trained.config, most)
@@ -115,7 +118,13 @@ class ServedRun:
     def warm_up(self) -> None:
         """Compute one answer, so that loops are compiled before the first request."""
         if self.example is not None:
-            self.trained.predict([self.example])
+            (self.answered,) = self.trained.answer([self.example])
+
+    def to_described(self) -> DescribedRun:
+        """Return what the OpenAPI document says about this run."""
+        trained, reads_tokens = self.trained, self.trained.recipe.reads_tokens
+        answer = trained.recipe.entry.answer_of(trained.config)
+        return DescribedRun(self.describe(), answer, reads_tokens, self.answered)
 
     def _change_recipe(self, key: bytes) -> Recipe[Any]:
         return self.trained.recipe.change(msgspec.json.decode(key))

@@ -6,7 +6,7 @@ An input that is a file comes as its bytes, in JSON as base64; a name of a file 
 import base64
 import binascii
 import io
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import soundfile
@@ -34,7 +34,7 @@ class Query(msgspec.Struct):
     inputs: list[Any]
     run: str | None = None
     on_bad: Literal["error", "skip"] = "error"
-    deadline: float | None = None
+    deadline: Annotated[float, msgspec.Meta(gt=0)] | None = None
     look: bool = False
     stream: bool = False
     options: dict[str, Any] = {}
@@ -49,8 +49,11 @@ async def read_query(request: Request) -> Query:
     """Return the inputs and options of a request. Raises: RequestError if it cannot be read."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     values: dict[str, Any] = dict(request.query_params)
+    if kind == "application/json" and values:
+        text = f"with a JSON body, options are in it, not in the query: {', '.join(values)}"
+        raise RequestError(422, text, at=next(iter(values))[:100])
     if kind == "application/json":
-        values |= decode_object(await request.body())
+        values = decode_object(await request.body())
     elif kind == _FORM:
         async with request.form(max_files=1_000, max_fields=1_000) as form:
             inputs = []

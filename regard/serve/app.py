@@ -189,6 +189,7 @@ class _Gate:
             try:
                 headers = Request(scope).headers
                 self._guard.check(scope["path"], headers)
+                self._check_size(headers.get("content-length", ""))
                 if scope["path"] in _COSTLY:
                     self._service.check_room()
             except RequestError as problem:
@@ -206,6 +207,12 @@ class _Gate:
                 entry = {"time": round(time.time(), 3), "method": scope["method"], "route": route}
                 entry |= {"status": status, "seconds": round(seconds, 6)}
                 _ACCESS.info(json.dumps(entry))
+
+    def _check_size(self, length: str) -> None:
+        """Raise RequestError 413 for a body that says it is too large; others end at the limit."""
+        most = self._service.limits.body
+        if length.isdecimal() and int(length) > most:
+            raise RequestError(413, f"the body may have {most:,} bytes, got {int(length):,}")
 
 
 async def _answer_problem(request: Request, problem: Exception) -> Response:

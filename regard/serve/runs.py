@@ -10,11 +10,12 @@ import msgspec
 
 from regard.errors import UserError
 from regard.recipes.base.recipe import Example, Recipe
-from regard.recipes.base.run import data_paths
 from regard.recipes.base.trained import TrainedRun
 from regard.serve.config import LimitsConfig
 from regard.serve.openapi.document import DescribedRun
+from regard.serve.openapi.example import example_input
 from regard.serve.problems import RequestError
+from regard.serve.requests import read_inputs
 from regard.serve.schemas import convert_option, option_schemas, option_settings
 from regard.serve.workers import Workers
 from regard.settings.ranges import short_repr
@@ -36,7 +37,7 @@ class ServedRun:
         self.is_compiled = trained.recipe.decodes and self.engine.name == "compiled"
         count = _WORKERS if self.is_compiled else 1
         self.workers = Workers(trained, count, metrics.start_job)
-        self.example = _example(trained)
+        self.example = example_input(trained)
         self.answered: dict[str, Any] | None = None
         """Answer to the example."""
         entry, most = trained.recipe.entry, {"beam": limits.beam, "n_best": limits.beam}
@@ -118,7 +119,9 @@ class ServedRun:
     def warm_up(self) -> None:
         """Compute one answer, so that loops are compiled before the first request."""
         if self.example is not None:
-            (self.answered,) = self.trained.answer([self.example])
+            kind, tokens = self.trained.input, self.trained.recipe.reads_tokens
+            values = read_inputs([self.example], kind, self.limits, reads_tokens=tokens)
+            (self.answered,) = self.trained.answer(values)
 
     def to_described(self) -> DescribedRun:
         """Return what the OpenAPI document says about this run."""
@@ -128,16 +131,6 @@ class ServedRun:
 
     def _change_recipe(self, key: bytes) -> Recipe[Any]:
         return self.trained.recipe.change(msgspec.json.decode(key))
-
-
-def _example(trained: TrainedRun) -> Any:
-    """Return an input for documentation and tests; none of one's own data is given away."""
-    if trained.input != "text":
-        return None
-    if data_paths(trained.run) or not trained.recipe.has_test():
-        return "a text"
-    example = trained.test_input(0)
-    return example if isinstance(example, str) else " ".join(example)
 
 
 def name_runs(folders: Sequence[Path]) -> dict[str, Path]:

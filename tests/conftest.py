@@ -44,6 +44,7 @@ WITHOUT_CHECKS = (
     "engines",
     "exchange",
     "recipes",
+    "serve",
     "viewer",
 )
 

@@ -100,14 +100,14 @@ class ServedRun:
     def describe(self) -> dict[str, Any]:
         """Return the entry of this run in `GET /v1/runs`."""
         trained, recipe = self.trained, self.trained.recipe
-        labels = getattr(getattr(recipe, "labels", None), "names", None)
+        labels = getattr(getattr(recipe, "target", recipe), "labels", None)
         engine = f"{self.engine.name} {self.engine.compute_type}" if recipe.decodes else "torch"
         return {
             "name": self.name,
             "recipe": recipe.entry.name,
             "input": trained.input,
             "streams": recipe.decodes and trained.input == "text",
-            "labels": None if labels is None else list(labels),
+            "labels": None if labels is None else list(labels.names),
             "options": option_schemas(self.options),
             "limits": to_plain(self.limits),
             "engine": engine,

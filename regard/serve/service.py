@@ -262,8 +262,10 @@ def _place(jobs: Sequence[Job | None]) -> str:
 
 
 def _partial_text(job: Job | None) -> str:
-    """Return the text of the tokens of a job so far."""
-    if job is None or job.progress is None:
+    """Return the text of the tokens of a job so far; all of it when it is computed."""
+    if job is not None and job.future.done():
+        return job.future.result().ranked[0].text
+    if job is None or job.progress is None or not job.example.rows:
         return ""
     progress, row = job.progress
     return job.recipe.partial_text(job.example.rows[0], progress.tokens(row))

@@ -48,9 +48,10 @@ class Workers:
         """Return the answer of each job, or its error: a bad input fails alone."""
         progress = None
         if jobs[0].is_streamed:
-            progress = DecodingProgress()
-            for row, job in enumerate(jobs):
+            progress, row = DecodingProgress(), 0
+            for job in jobs:
                 job.progress = progress, row
+                row += len(job.example.rows)  # an empty text has none
         examples = [job.example for job in jobs]
         try:
             return trained.compute(examples, jobs[0].recipe, progress)

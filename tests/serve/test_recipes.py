@@ -1,0 +1,186 @@
+"""Runs of all recipes behind HTTP answer as `predict` does."""
+
+import base64
+import json
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import regard
+from regard.cli.main import main
+from regard.recipes.base.trained import TrainedRun
+from regard.recipes.registry import RECIPES
+from tests.recipes.answer_checks import check_answers
+from tests.recipes.tiny import folder, quick_options
+from tests.serve.running import RunningService, serving
+
+FILES = {
+    "images": "images/a/0.png",
+    "boxes": "images/a/1.png",
+    "caption": "images/a/2.png",
+    "rebuild": "images/b/0.png",
+    "events": "0.wav",
+    "points": "0.npz",
+    "tracks": "tracks.txt",
+}
+"""A file that is an input, by recipe; the others read texts."""
+TYPES = {".png": "image/png", ".wav": "audio/wav", ".txt": "text/plain"}
+
+
+class Served(NamedTuple):
+    """Runs by recipe, and the service that has them all."""
+
+    runs: dict[str, TrainedRun]
+    service: RunningService
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    root = tmp_path_factory.mktemp("runs")
+    folders = [root / recipe for recipe in RECIPES]
+    for path in folders:
+        words = ["train", path.name, "--run", str(path), *quick_options(path.name)]
+        assert main(["--quiet", *words]) == 0
+    with serving(folders, "--quiet-log") as service:
+        yield Served({path.name: regard.load(path, notify=print) for path in folders}, service)
+
+
+def example(recipe: str) -> Any:
+    """Return an input as `predict` takes it: a text, or the content of a file."""
+    if recipe in FILES:
+        return (folder() / FILES[recipe]).read_bytes()
+    return "Bob sees a b" if recipe == "tags" else "a b c"
+
+
+def to_json(value: Any) -> Any:
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+def same(own: Any, other: Any) -> bool:
+    """Return True for equal answers; torch computes batches of other sizes to rounding."""
+    if isinstance(own, float) and isinstance(other, float):
+        return bool(np.isclose(own, other, rtol=1e-4, atol=1e-6))
+    if isinstance(own, dict) and isinstance(other, dict):
+        return own.keys() == other.keys() and all(same(own[key], other[key]) for key in own)
+    if isinstance(own, list) and isinstance(other, list):
+        return len(own) == len(other) and all(map(same, own, other))
+    return bool(own == other)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_answer_is_that_of_predict(served: Served, recipe: str) -> None:
+    run, value = served.runs[recipe], example(recipe)
+    response = served.service.ask("/v1/predict", {"run": recipe, "inputs": [to_json(value)] * 2})
+    assert response.status == 200, response.body
+    answers = response.json["answers"]
+    assert [answer.pop("input") for answer in answers] == [1, 2]
+    expected = json.loads(json.dumps(run.answer([value] * 2)))
+    assert same(answers, expected)
+    check_answers(run, answers)
+
+
+@pytest.mark.parametrize("recipe", FILES)
+def test_file_is_the_body_or_in_a_form(served: Served, recipe: str) -> None:
+    content, kind = example(recipe), TYPES.get(Path(FILES[recipe]).suffix)
+    request = {"run": recipe, "inputs": [to_json(content)]}
+    expected = served.service.ask("/v1/predict", request).json["answers"]
+    query = urllib.parse.urlencode({"run": recipe})
+    headers = {"Content-Type": kind or "application/octet-stream"}
+    body = served.service.ask(f"/v1/predict?{query}", content, headers=headers)
+    assert body.json["answers"] == expected
+    head = '--x\r\nContent-Disposition: form-data; name="inputs"; filename="f"\r\n\r\n'
+    form = head.encode() + content + b"\r\n--x--\r\n"
+    headers = {"Content-Type": "multipart/form-data; boundary=x"}
+    sent = served.service.ask(f"/v1/predict?{query}", form, headers=headers)
+    assert sent.json["answers"] == expected
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_bad_input_has_a_place_and_fails_alone(served: Served, recipe: str) -> None:
+    value = to_json(example(recipe))
+    bad: Any = to_json(b"not a file") if recipe in FILES else 5
+    request = {"run": recipe, "inputs": [value, bad]}
+    response = served.service.ask("/v1/predict", request)
+    assert (response.status, response.json["at"]) == (422, "inputs[1]")
+    assert response.headers["content-type"] == "application/problem+json"
+    skipped = served.service.ask("/v1/predict", request | {"on_bad": "skip"}).json["answers"]
+    alone = served.service.ask("/v1/predict", request | {"inputs": [value]}).json["answers"]
+    assert skipped[:1] == alone
+    assert skipped[1].keys() == {"input", "error"}
+    assert response.json["detail"] == skipped[1]["error"]
+
+
+def test_name_of_a_file_is_not_opened(served: Served) -> None:
+    for recipe, name in FILES.items():
+        path = str(folder() / name)
+        response = served.service.ask("/v1/predict", {"run": recipe, "inputs": [path]})
+        assert response.status == 422, recipe
+
+
+def test_options_are_those_of_answers(served: Served) -> None:
+    request = {"run": "translate", "inputs": ["a b"], "beam": 3, "n_best": 2}
+    outputs = served.service.ask("/v1/predict", request).json["answers"][0]["outputs"]
+    assert outputs == served.runs["translate"].answer(["a b"], beam=3, n_best=2)[0]["outputs"]
+    assert len(outputs) == 2
+    for wrong in ({"beam": "3"}, {"beam": 17}, {"bem": 3}, {"batch_tokens": 1}, {"n_best": 5}):
+        response = served.service.ask("/v1/predict", request | {"beam": 3} | wrong)
+        assert response.status == 422, wrong
+    query = "run=translate&beam=3&n_best=2"
+    form = b'--x\r\nContent-Disposition: form-data; name="inputs"\r\n\r\na b\r\n--x--\r\n'
+    headers = {"Content-Type": "multipart/form-data; boundary=x"}
+    sent = served.service.ask(f"/v1/predict?{query}", form, headers=headers)
+    assert sent.json["answers"][0]["outputs"] == outputs
+
+
+def test_streamed_tokens_are_those_of_the_answer(served: Served) -> None:
+    for run, options in (("dates", {"beam": 1}), ("language", {}), ("translate", {"beam": 1})):
+        request = {"run": run, "inputs": ["a b", "", "c"], **options}
+        request["inputs"] = request["inputs"] if run != "language" else ["a b", "c"]
+        expected = served.service.ask("/v1/predict", request).json
+        response = served.service.ask("/v1/predict", request | {"stream": True})
+        assert response.headers["content-type"].startswith("text/event-stream")
+        texts, answers = [""] * len(request["inputs"]), []
+        *events, end = response.body.decode().strip().split("\n\n")
+        for event in events:
+            name, data = event.removeprefix("event: ").split("\ndata: ")
+            content = json.loads(data)
+            if name == "token":
+                texts[content["input"] - 1] += content["text"]
+            else:
+                answers.append(content)
+        assert answers == expected["answers"]
+        found = [
+            answer["outputs"][0]["text"] if "outputs" in answer else answer["text"]
+            for answer in answers
+        ]
+        assert texts == found
+        assert end.startswith("event: done\n")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "options"),
+    [("translate", {"beam": 2}), ("images", {}), ("dates", {"on_bad": "skip"})],
+)
+def test_what_does_not_stream_is_refused(served: Served, recipe: str, options: Any) -> None:
+    request = {"run": recipe, "inputs": [to_json(example(recipe))], "stream": True, **options}
+    assert served.service.ask("/v1/predict", request).status == 422
+
+
+def test_runs_are_listed_with_their_limits(served: Served) -> None:
+    found = {run["name"]: run for run in served.service.ask("/v1/runs").json["runs"]}
+    assert [*found] == [*RECIPES]
+    assert found["images"]["labels"] == ["a", "b"]
+    assert found["translate"]["options"]["beam"]["default"] == 2
+    assert found["translate"]["engine"] == "compiled float32"
+    assert {name for name, run in found.items() if run["streams"]} == {
+        "dates",
+        "translate",
+        "language",
+    }
+    for name, run in found.items():
+        assert run["input"] == served.runs[name].input
+        assert run["parameters"] == served.runs[name].num_parameters

@@ -1,6 +1,7 @@
 """OpenAPI document of the service: document.yaml with the schemas of its runs."""
 
 import copy
+import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
@@ -31,7 +32,7 @@ class DescribedRun(NamedTuple):
 def openapi(runs: Sequence[DescribedRun], *, needs_key: bool = False) -> dict[str, Any]:
     """Return the OpenAPI document of a service of these runs.
 
-    needs_key: a bearer key is needed, except where 401 is not among the problems.
+    needs_key: a bearer key is needed, except where an operation has no security.
     """
     document = yaml.safe_load(_TEMPLATE.read_text(encoding="utf-8"))
     document["info"]["version"] = __version__
@@ -40,12 +41,11 @@ def openapi(runs: Sequence[DescribedRun], *, needs_key: bool = False) -> dict[st
     components["responses"] = _problems(document.pop("problems"))
     if needs_key:
         document["security"] = [{"key": []}]
-    texts = {run.answer.__name__ for run in runs if run.facts["input"] == "text"}
     for path, operations in [*paths.items()]:
         for operation in operations.values():
-            if operation.pop("only", None) not in {None, *texts}:
-                del paths[path]
             _add_problems(operation)
+            if not _has_run(operation, runs):
+                del paths[path]
     predict = paths["/v1/predict"]["post"]
     named: dict[str, list[Schema]] = {"Request": [], "Reply": []}
     for number, run in enumerate(runs, start=1):
@@ -70,14 +70,35 @@ def openapi(runs: Sequence[DescribedRun], *, needs_key: bool = False) -> dict[st
     return document
 
 
+def _has_run(operation: dict[str, Any], runs: Sequence[DescribedRun]) -> bool:
+    """Return True unless an operation needs a kind of run that is absent; name it in examples."""
+    only = operation.pop("only", None)
+    names = []
+    for run in runs:
+        if run.answer.__name__ == only and run.facts["input"] == "text":
+            names.append(run.facts["name"])
+    if only is None or not names:
+        return only is None
+    pair = re.fullmatch("[a-z]{2,3}-([a-z]{2,3})", names[0])
+    named = {"RUN": names[0], "LANGUAGE": pair[1] if pair else names[0]}
+    for part in operation.get("requestBody", {}).get("content", {}).values():
+        for key, value in part["example"].items():
+            part["example"][key] = named.get(str(value), value)
+    for part in operation.get("parameters", ()):
+        part["example"] = names[0]
+    return True
+
+
 def _add_problems(operation: dict[str, Any]) -> None:
-    """Add the responses of the problems of an operation; one without 401 needs no key."""
-    statuses = operation.pop("problems")
+    """Add the responses of the problems of an operation; that of a convention has its own form."""
+    statuses, form = operation.pop("problems"), operation.pop("errors", None)
     for status in statuses:
-        reference = {"$ref": f"#/components/responses/Problem{status}"}
-        operation["responses"].setdefault(str(status), reference)
-    if 401 not in statuses:
-        operation["security"] = []
+        response: dict[str, Any] = {"$ref": f"#/components/responses/Problem{status}"}
+        if form is not None:
+            content = {_JSON: {"schema": {"$ref": f"{REFERENCE}{form}"}}}
+            content[_PROBLEM] = {"schema": {"$ref": f"{REFERENCE}Problem"}}
+            response = {"description": HTTPStatus(status).phrase, "content": content}
+        operation["responses"].setdefault(str(status), response)
 
 
 def _problems(meanings: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:

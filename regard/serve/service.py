@@ -237,11 +237,14 @@ class Service:
 
     def _drop(self, run: ServedRun, jobs: Sequence[Job | None]) -> None:
         """Take the jobs that are not computed out of the queue."""
-        unfinished = [job for job in jobs if job is not None and not job.future.done()]
-        if unfinished:
-            run.workers.queue.remove(unfinished)
-        for job in jobs:
-            if job is not None and not job.future.cancel() and not job.future.cancelled():
+        known = [job for job in jobs if job is not None]
+        for job in known:
+            job.future.cancel()
+        # Those of a request that failed or whose client left may be cancelled already.
+        if any(job.future.cancelled() for job in known):
+            run.workers.queue.remove(known)
+        for job in known:
+            if not job.future.cancelled():
                 job.future.exception()  # another job's error was raised
 
     def _seconds(self, deadline: float | None) -> float:

@@ -4,11 +4,11 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 
 class Response(NamedTuple):
@@ -57,11 +57,17 @@ class RunningService(NamedTuple):
 
 
 @contextmanager
-def serving(folders: list[Path], *options: str) -> Iterator[RunningService]:
-    """Serve runs at a free port until the context ends."""
+def serving(
+    folders: list[Path],
+    *options: str,
+    program: Sequence[str] = ("-m", "regard"),
+    log: IO[str] | None = None,
+) -> Iterator[RunningService]:
+    """Serve runs at a free port until the context ends; program: arguments of Python; log: file of
+    standard error."""
     words = ["serve", *map(str, folders), "--port", "0", "--threads", "1", *options]
-    command = [sys.executable, "-m", "regard", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, *program, *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
         try:
             assert process.stdout is not None
             address = process.stdout.readline().strip()

@@ -1,0 +1,204 @@
+"""The service under load: a recipe of one's own whose answers take as long as the input says."""
+
+import concurrent.futures
+import hashlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.serve.running import Response, RunningService, serving
+
+TEMPLATE = Path(__file__).parents[2] / "regard" / "cli" / "recipe.py.txt"
+FORWARD = """        seconds = sum(number for row in rows for number in row.numbers if number < 0)
+        if any(math.isnan(number) for row in rows for number in row.numbers):
+            raise ValueError("numbers must not hold NaN")
+        time.sleep(-seconds)
+"""
+"""Inputs below 0 take so many seconds, and NaN is an error of the whole batch."""
+TRAIN = "--train.steps 1 --train.average 0 --train.tensorboard false --threads 1"
+
+
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """File of the recipe, beside its run."""
+    path = tmp_path_factory.mktemp("own") / "mine.py"
+    text = TEMPLATE.read_text(encoding="utf-8").replace("NAME", "mine")
+    begin = "        device = next(inference.model.parameters()).device\n"
+    assert begin in text
+    text = text.replace(begin, FORWARD + begin).replace(
+        "import sys\n", "import math\nimport sys\nimport time\n", 1
+    )
+    path.write_text(text, encoding="utf-8")
+    words = f"train --run {path.parent / 'run'} {TRAIN}".split()
+    subprocess.run([sys.executable, str(path), *words], check=True, capture_output=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def service(mine: Path) -> Iterator[RunningService]:
+    options = ["--limits.waiting", "3", "--limits.body", "2000", "--quiet-log"]
+    with serving([mine.parent / "run"], *options, program=(str(mine),)) as running:
+        yield running
+
+
+def ask(service: RunningService, *inputs: str, **fields: Any) -> Response:
+    return service.ask("/v1/predict", {"inputs": [*inputs], **fields})
+
+
+def ask_at_once(service: RunningService, requests: Sequence[dict[str, Any]]) -> list[Response]:
+    """Return the answers to requests that are sent within a few milliseconds, in order."""
+    with concurrent.futures.ThreadPoolExecutor(len(requests)) as pool:
+        sent = []
+        for request in requests:
+            sent.append(pool.submit(service.ask, "/v1/predict", request))
+            time.sleep(0.05)
+        return [future.result() for future in sent]
+
+
+def test_recipe_of_ones_own_is_served(service: RunningService) -> None:
+    (run,) = service.ask("/v1/runs").json["runs"]
+    assert (run["recipe"], run["input"], run["streams"]) == ("mine", "text", False)
+    (answer,) = ask(service, "3 9.5 7").json["answers"]
+    assert answer.keys() == {"input", "value"}
+
+
+def test_error_of_an_input_touches_no_other_request(service: RunningService) -> None:
+    requests = [{"inputs": ["-0.3"]}, {"inputs": ["1"]}, {"inputs": ["nan"]}, {"inputs": ["2"]}]
+    _, one, bad, two = ask_at_once(service, requests)  # the last three are one batch
+    assert (bad.status, bad.json["at"]) == (422, "inputs[0]")
+    assert "NaN" in bad.json["detail"]
+    assert one.json["answers"] == ask(service, "1").json["answers"]
+    assert two.json["answers"] == ask(service, "2").json["answers"]
+
+
+def test_full_queue_refuses_before_the_body_is_read(service: RunningService) -> None:
+    slow = [{"inputs": ["-0.5"]}] * 4  # one is computed, three wait
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        running = pool.submit(ask_at_once, service, slow)
+        time.sleep(0.35)
+        with socket.create_connection((service.host, service.port), timeout=10) as client:
+            head = (
+                f"POST /v1/predict HTTP/1.1\r\nHost: {service.host}\r\nContent-Length: 100\r\n\r\n"
+            )
+            begin = time.perf_counter()
+            client.sendall(head.encode())  # and no body
+            answer = client.recv(4096).decode()
+            seconds = time.perf_counter() - begin
+        accepted = running.result()
+    assert answer.startswith("HTTP/1.1 429 ")
+    assert "retry-after: " in answer.lower()
+    assert "application/problem+json" in answer
+    assert seconds < 0.3  # no answer of the queue takes less than 0.5
+    assert [response.status for response in accepted] == [200] * 4
+    assert ask(service, "1").status == 200
+
+
+def test_missed_deadline_frees_the_place(service: RunningService) -> None:
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(ask, service, "-0.6")
+        time.sleep(0.15)
+        late = ask(service, "1", "2", "3", deadline=0.1)
+        after = ask(service, "4")
+        assert (slow.result().status, late.status, after.status) == (200, 504, 200)
+    assert late.json["title"] == "Gateway Timeout"
+
+
+def test_client_that_leaves_frees_its_place(service: RunningService) -> None:
+    before = metric(service, "regard_cancelled_total")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        running = pool.submit(ask, service, "-0.6")
+        time.sleep(0.15)
+        with socket.create_connection((service.host, service.port), timeout=10) as client:
+            body = b'{"inputs": ["1", "2", "3"]}'
+            head = f"POST /v1/predict HTTP/1.1\r\nHost: {service.host}\r\n"
+            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            client.sendall(head.encode() + body)
+            time.sleep(0.15)
+            assert metric(service, "regard_waiting") == 3
+        time.sleep(0.15)
+        assert metric(service, "regard_waiting") == 0
+        assert running.result().status == 200
+    assert metric(service, "regard_cancelled_total") == before + 1
+
+
+def metric(service: RunningService, name: str) -> float:
+    text = service.ask("/metrics").body.decode()
+    (value,) = [line.split()[1] for line in text.splitlines() if line.startswith(f"{name} ")]
+    return float(value)
+
+
+def test_body_that_is_too_large_is_refused(service: RunningService) -> None:
+    response = ask(service, "1 " * 2000)
+    assert response.status == 413
+    assert response.headers["content-type"] == "application/problem+json"
+
+
+@pytest.fixture(scope="module")
+def private(mine: Path) -> Iterator[RunningService]:
+    """Service that needs a key; its log is beside the recipe."""
+    digest = hashlib.sha256(b"secret").hexdigest()
+    keys = mine.parent / "keys"
+    keys.write_text(f"ann:{digest}\n", encoding="utf-8")
+    with (mine.parent / "log").open("w", encoding="utf-8") as log:
+        with serving(
+            [mine.parent / "run"], "--keys", str(keys), program=(str(mine),), log=log
+        ) as own:
+            yield own
+
+
+KEY = {"Authorization": "Bearer secret"}
+
+
+def test_key_is_needed_and_not_logged(private: RunningService, mine: Path) -> None:
+    request = {"inputs": ["5.4321"]}
+    assert private.ask("/v1/predict", request).status == 401
+    assert private.ask("/v1/predict", request, headers=KEY).status == 200
+    assert private.ask("/health/ready").json == {"state": "ready"}
+    assert private.ask("/5.4321", headers=KEY).status == 404
+    metrics = private.ask("/metrics", headers=KEY).body.decode()
+    log = (mine.parent / "log").read_text(encoding="utf-8")
+    assert 'regard_requests_total{code="200",route="/v1/predict"} 1.0' in metrics
+    assert '"route": "/v1/predict", "status": 200' in log
+    for secret in ("5.4321", "secret"):
+        assert secret not in metrics
+        assert secret not in log
+
+
+def test_sigterm_finishes_what_was_accepted(private: RunningService) -> None:
+    request = {"inputs": ["-0.4"]}
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        accepted = []
+        for _ in range(2):
+            accepted.append(pool.submit(private.ask, "/v1/predict", request, headers=KEY))
+        time.sleep(0.2)
+        private.process.send_signal(signal.SIGTERM)
+        assert [future.result().status for future in accepted] == [200, 200]
+        assert private.process.wait(timeout=30) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere"], "nowhere"),
+        (["RUN", "--host", "0.0.0.0"], "--keys FILE, or --open"),
+        (["RUN", "RUN"], "two runs are named run"),
+        (["RUN", "--port", "TAKEN"], "Address already in use"),
+        ([], "RUN is missing"),
+    ],
+)
+def test_wrong_command_is_one_line(
+    service: RunningService, mine: Path, words: list[str], message: str
+) -> None:
+    known = {"RUN": str(mine.parent / "run"), "TAKEN": str(service.port)}
+    command = [sys.executable, str(mine), "serve", *(known.get(word, word) for word in words)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1

@@ -1,11 +1,14 @@
 """`regard serve RUN [RUN ...]`: trained runs behind HTTP, with a page."""
 
 import importlib
+import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from regard.cli.runs import DecodingOptions, load_trained
 from regard.errors import DONE, UserError
+from regard.recipes.run_folder import read_run
 from regard.serve.config import LimitsConfig
 from regard.settings.declare import settings
 from regard.settings.help import page
@@ -20,6 +23,10 @@ ABOUT = (
     "ends it after the requests that were accepted. Only this machine can ask by default. "
     "docs/serve.md describes requests, limits and deployment."
 )
+
+
+_BACKLOG = 2_048
+"""Connections that wait to be accepted."""
 
 
 @settings
@@ -51,13 +58,41 @@ def run(argv: list[str]) -> int:
     if not parsed.positionals:
         raise UserError(f"RUN is missing: {USAGE}")
     options = parsed.own
-    server, runs = _import("server"), _import("runs")
-    folders = runs.name_runs([Path(word) for word in parsed.positionals])
-    guard = server.make_guard(options.host, options.host_names, options.keys, is_open=options.open)
-    listener = server.bind(options.host, options.port)
-    trained = {name: load_trained(folder, options) for name, folder in folders.items()}
+    folders = _name_runs([Path(word) for word in parsed.positionals])
+    records = {name: read_run(folder) for name, folder in folders.items()}
+    guards = _import("guard")
+    guard = guards.make_guard(options.host, options.host_names, options.keys, is_open=options.open)
+    listener = _bind(options.host, options.port)
+    server, trained = _import("server"), {}
+    for name, folder in folders.items():
+        trained[name] = load_trained(folder, options, records[name])
     server.serve(trained, listener, guard, options.limits, is_logging=not options.quiet_log)
     return DONE
+
+
+def _name_runs(folders: Sequence[Path]) -> dict[str, Path]:
+    """Return folders by name. Raises: UserError if two have the same name."""
+    named: dict[str, Path] = {}
+    for folder in folders:
+        name = folder.resolve().name
+        if name in named:
+            raise UserError(f"two runs are named {name}: {named[name]} and {folder}")
+        named[name] = folder
+    return named
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """Return a socket that listens. Raises: UserError if the port is taken or not allowed."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise UserError(f"{host}, port {port}: {error.strerror}") from error
+    listener.listen(_BACKLOG)
+    return listener
 
 
 def _import(name: str) -> Any:

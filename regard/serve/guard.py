@@ -60,6 +60,17 @@ class Guard:
             )
 
 
+def make_guard(host: str, names: tuple[str, ...], keys: Path | None, *, is_open: bool) -> Guard:
+    """Return the rules for requests. Raises: UserError for an address that needs keys."""
+    is_local = is_loopback(host)
+    if not is_local and keys is None and not is_open:
+        raise UserError(
+            f"--host {host} lets other machines ask: give --keys FILE, or --open to let everybody"
+        )
+    hosts = (*LOOPBACK, host.lower(), *(name.lower() for name in names))
+    return Guard(hosts, is_local, None if keys is None else read_keys(keys))
+
+
 def read_keys(path: Path) -> dict[str, str]:
     """Return the SHA-256 of each key by its owner, from a file of lines NAME:SHA256."""
     keys = {}

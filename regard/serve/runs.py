@@ -3,7 +3,6 @@
 import copy
 import functools
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -131,14 +130,3 @@ class ServedRun:
 
     def _change_recipe(self, key: bytes) -> Recipe[Any]:
         return self.trained.recipe.change(msgspec.json.decode(key))
-
-
-def name_runs(folders: Sequence[Path]) -> dict[str, Path]:
-    """Return folders by name. Raises: UserError if two have the same name."""
-    named: dict[str, Path] = {}
-    for folder in folders:
-        name = folder.resolve().name
-        if name in named:
-            raise UserError(f"two runs are named {name}: {named[name]} and {folder}")
-        named[name] = folder
-    return named

@@ -4,19 +4,15 @@ import logging
 import socket
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 import uvicorn
 
-from regard.errors import UserError
 from regard.recipes.base.trained import TrainedRun
 from regard.serve.app import make_app
-from regard.serve.config import LOOPBACK, LimitsConfig
-from regard.serve.guard import Guard, is_loopback, read_keys
+from regard.serve.config import LimitsConfig
+from regard.serve.guard import Guard
 from regard.serve.service import Service
 from regard.system.verbosity import print_notice
-
-_BACKLOG = 2_048
 
 
 class _Server(uvicorn.Server):
@@ -29,31 +25,6 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.is_draining = True
         await super().shutdown(sockets)
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that listens. Raises: UserError if the port is taken or not allowed."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise UserError(f"{host}, port {port}: {error.strerror}") from error
-    listener.listen(_BACKLOG)
-    return listener
-
-
-def make_guard(host: str, names: tuple[str, ...], keys: Path | None, *, is_open: bool) -> Guard:
-    """Return the rules for requests. Raises: UserError for an address that needs keys."""
-    is_local = is_loopback(host)
-    if not is_local and keys is None and not is_open:
-        raise UserError(
-            f"--host {host} lets other machines ask: give --keys FILE, or --open to let everybody"
-        )
-    hosts = (*LOOPBACK, host.lower(), *(name.lower() for name in names))
-    return Guard(hosts, is_local, None if keys is None else read_keys(keys))
 
 
 def serve(

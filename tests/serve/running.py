@@ -63,8 +63,10 @@ def serving(
     program: Sequence[str] = ("-m", "regard"),
     log: IO[str] | None = None,
 ) -> Iterator[RunningService]:
-    """Serve runs at a free port until the context ends; program: arguments of Python; log: file of
-    standard error."""
+    """Serve runs at a free port until the context ends.
+
+    program: arguments of Python; log: file of standard error.
+    """
     words = ["serve", *map(str, folders), "--port", "0", "--threads", "1", *options]
     command = [sys.executable, *program, *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from regard.errors import UserError
-from regard.serve.guard import Guard, is_loopback, read_keys
+from regard.serve.guard import Guard, is_loopback, make_guard, read_keys
 from regard.serve.problems import RequestError
-from regard.serve.server import make_guard
 
 LOCAL = {"host": "127.0.0.1:8000"}
 

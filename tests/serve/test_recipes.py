@@ -2,6 +2,7 @@
 
 import base64
 import json
+import sys
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
@@ -184,3 +185,33 @@ def test_runs_are_listed_with_their_limits(served: Served) -> None:
     for name, run in found.items():
         assert run["input"] == served.runs[name].input
         assert run["parameters"] == served.runs[name].num_parameters
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere"], "nowhere is not a run folder"),
+        (["RUN", "--host", "0.0.0.0"], "--keys FILE, or --open"),
+        (["RUN", "RUN"], "two runs are named dates"),
+        (["RUN", "--port", "TAKEN"], "Address already in use"),
+        ([], "RUN is missing"),
+    ],
+)
+def test_wrong_command_is_one_line(
+    served: Served, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = {"RUN": str(served.runs["dates"].folder), "TAKEN": str(served.service.port)}
+    assert main(["serve", *(known.get(word, word) for word in words)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+def test_missing_package_is_named(
+    served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("regard.serve.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "starlette", None)  # as if it were not installed
+    monkeypatch.setitem(sys.modules, "starlette.responses", None)
+    assert main(["serve", str(served.runs["dates"].folder)]) == 2
+    assert "pip install 'regard[serve]'" in capsys.readouterr().err

@@ -23,6 +23,7 @@ WORKERS, MOST = 2, 64
 folder = Path(os.environ["MODEL"])
 beam = int(os.environ["BEAM"])
 tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+numbers = tokenizer.get_vocab()
 translator = ctranslate2.Translator(
     str(folder), inter_threads=WORKERS, intra_threads=1, compute_type="float32"
 )
@@ -68,5 +69,5 @@ async def answer(request: Request) -> Reply:
     future = asyncio.get_running_loop().create_future()
     await waiting.put((tokenizer.encode(request.text).tokens, future))
     result = await future
-    ids = [tokenizer.token_to_id(token) for token in result.hypotheses[0]]
+    ids = [numbers[token] for token in result.hypotheses[0]]
     return Reply(text=tokenizer.decode(ids), score=result.scores[0])

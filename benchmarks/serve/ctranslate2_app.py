@@ -47,6 +47,7 @@ async def translate() -> None:
             batch.append(waiting.get_nowait())
         sources = [tokens for tokens, _ in batch]
         options = {"beam_size": beam, "return_scores": True}
+        options["max_decoding_length"] = 2 * max(map(len, sources)) + 10
         results = await asyncio.to_thread(translator.translate_batch, sources, **options)
         for (_, future), result in zip(batch, results, strict=True):
             if not future.done():

@@ -13,7 +13,7 @@ __all__ = ["BEAM", "SIZES", "captions", "export", "mixed_texts", "run_folder"]
 
 BEAM = 4
 SIZES = {
-    "4+4 x 128": "--train.steps 400 --train.warmup 100",
+    "4+4 x 128": "--train.steps 1500 --train.warmup 200",
     "6+6 x 512": "--train.steps 150 --train.warmup 50 --train.lr 1e-3 --model.core.layers 6 "
     "--model.core.width 512 --model.core.heads 8 --model.core.feedforward 2048",
 }

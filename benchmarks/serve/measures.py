@@ -82,7 +82,7 @@ def closed_loop(server: Server, texts: Sequence[str], seconds: float) -> Load:
     answers = server.send(texts, seconds=WARM + seconds)
     check(answers)
     cpu = (server.cpu() - before) / len(answers)
-    median = statistics.median(answer.seconds for answer in answers if answer.sent >= WARM)
+    median = statistics.median(answer.seconds for answer in answers if answer.done >= WARM)
     return Load(completed(answers, WARM, WARM + seconds), median, cpu)
 
 

@@ -174,10 +174,11 @@ def output(reply: Any) -> Any:
 def overload(setup: Setup, report: Report) -> None:
     """Three times the capacity, between two times of a fifth of it."""
     texts, length = captions(setup.data), setup.choose(60, 10)
-    with regard_server(setup.run(SMALL)) as server:
-        closed_loop(server, texts, 2.0)
-        use = Use(server)
-        capacity = closed_loop(server, texts, setup.choose(20, 5)).rate
+    run, length_of_loops = setup.run(SMALL), setup.choose(20, 5)
+    with regard_server(run, *PATIENT) as patient, regard_server(run) as server:
+        closed_loop(patient, texts, 2.0)
+        use = Use(patient, server)
+        capacity = closed_loop(patient, texts, length_of_loops).rate
         begin, end = 5.0, 5.0 + length
         phases = (0.2, 0.0, begin), (3.0, begin, end), (0.2, end, end + 7.0)
         due = list[float]()
@@ -185,7 +186,7 @@ def overload(setup: Setup, report: Report) -> None:
             due += arrivals(share * capacity, *times, seed=seed)
         answers = server.send(texts, due=due)
         check(answers, REFUSED)
-        capacity = (capacity + closed_loop(server, texts, setup.choose(20, 5)).rate) / 2
+        capacity = (capacity + closed_loop(patient, texts, length_of_loops).rate) / 2
         report.write(f"\n  {SMALL}, capacity {capacity:.0f} texts/s; {others(use)}")
     during = [answer for answer in answers if begin <= answer.due < end]
     waits = [answer.seconds for answer in during if answer.status == 200]

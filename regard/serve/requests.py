@@ -6,6 +6,7 @@ An input that is a file comes as its bytes, in JSON as base64; a name of a file 
 import base64
 import binascii
 import io
+import zipfile
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -157,6 +158,8 @@ def _read_file(value: Any, kind: str, limits: LimitsConfig) -> bytes:
         _check_image(content, limits)
     elif kind == "sound":
         _check_sound(content, limits)
+    elif content.startswith(b"PK"):
+        _check_archive(content, limits)
     return content
 
 
@@ -184,3 +187,14 @@ def _check_sound(content: bytes, limits: LimitsConfig) -> None:
     if info.frames > limits.sound * info.samplerate:
         seconds = info.frames / info.samplerate
         raise ValueError(f"at most {limits.sound:g} seconds are read, got {seconds:.1f}")
+
+
+def _check_archive(content: bytes, limits: LimitsConfig) -> None:
+    """Check the size of the arrays of an .npz file."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+    except zipfile.BadZipFile:
+        return  # the recipe names what is wrong
+    if size > limits.body:
+        raise ValueError(f"at most {limits.body:,} bytes are unpacked, got {size:,}")

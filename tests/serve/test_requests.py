@@ -16,7 +16,7 @@ from regard.serve.config import LimitsConfig
 from regard.serve.problems import RequestError
 from regard.serve.requests import decode_object, read_inputs
 
-LIMITS = LimitsConfig(inputs=2, characters=10, pixels=100, sound=0.5)
+LIMITS = LimitsConfig(body=5_000, inputs=2, characters=10, pixels=100, sound=0.5)
 
 
 def png(width: int, height: int) -> bytes:
@@ -39,6 +39,12 @@ def huge_png() -> bytes:
 def wav(count: int, rate: int) -> bytes:
     file = io.BytesIO()
     soundfile.write(file, np.zeros(count, np.int16), rate, format="WAV")
+    return file.getvalue()
+
+
+def npz(count: int) -> bytes:
+    file = io.BytesIO()
+    np.savez_compressed(file, points=np.zeros((count, 3)))
     return file.getvalue()
 
 
@@ -71,6 +77,7 @@ def test_inputs_are_those_of_predict() -> None:
         (5, "image", "expected a file as base64, got int"),
         (png(11, 10), "image", "at most 100 pixels are read, got 11 x 10"),
         (huge_png(), "image", "pixels"),
+        (npz(1_000), "points", "at most 5,000 bytes are unpacked, got 24,"),
         (wav(10, 1), "sound", "rate must be from 4,000 to 192,000 Hz, got 1"),
         (wav(8_000, 8_000), "sound", r"at most 0.5 seconds are read, got 1.0"),
     ],

@@ -1,11 +1,11 @@
 """Private APIs of numba, checked with 0.62 to 0.68: code generation and the file cache."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from numba import njit
-from numba.core import cgutils, sigutils
-from numba.core.caching import FunctionCache as FunctionCache
+from numba.core import caching, cgutils, sigutils
 from numba.core.caching import IndexDataCacheFile as IndexDataCacheFile
 from numba.core.ccallback import CFunc as CFunc
 from numba.core.codegen import JITCodeLibrary
@@ -14,6 +14,25 @@ from numba.core.dispatcher import Dispatcher as Dispatcher
 from numba.core.serialize import dumps as dumps
 
 VOID_POINTER = cgutils.voidptr_t
+
+
+class _ReadOnlyLocator(caching.UserProvidedCacheLocator):
+    """The folder of NUMBA_CACHE_DIR if it has files of the module and cannot be written to."""
+
+    def ensure_cache_path(self) -> None:
+        if not Path(self.get_cache_path()).is_dir():
+            raise FileNotFoundError(self.get_cache_path())
+
+
+class _CacheFiles(caching.CompileResultCacheImpl):
+    _first, *_others = caching.CompileResultCacheImpl._locator_classes
+    _locator_classes = (_first, _ReadOnlyLocator, *_others)
+
+
+class FunctionCache(caching.FunctionCache):
+    """numba's file cache, also in a folder that was filled before and cannot be written to."""
+
+    _impl_class = _CacheFiles
 
 
 def declare_function(module: Any, signature: Any, name: str) -> Any:

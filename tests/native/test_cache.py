@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from filelock import FileLock
+from numba.core import caching
 
 from regard.native import cache as compiled_cache
 
@@ -51,7 +52,7 @@ def run_code(cache: Path) -> str:
 
 
 def cached_files(cache: Path) -> list[Path]:
-    return sorted((cache / "kept").rglob("*.nbc"))
+    return sorted(cache.rglob("*.nbc"))
 
 
 @pytest.fixture
@@ -112,6 +113,26 @@ def test_process_waits_for_another_that_compiles_the_same_function(tmp_path, mon
         lock.release()
         assert answer.result(60) == 2
     assert os.path.samestat(path.stat(), saved)  # compiling would have replaced the file
+
+
+def test_folder_that_cannot_be_written_to_is_read(tmp_path, monkeypatch, caplog) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    def run(number: int) -> Any:
+        return compiled_cache.compile_cached(lambda x: x + number, stamp="one")
+
+    monkeypatch.setattr(compiled_cache.config, "CACHE_DIR", str(tmp_path))
+    assert run(1)(1) == 2
+    files = cached_files(tmp_path)
+    monkeypatch.setattr(caching.tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    with caplog.at_level(logging.INFO, compiled_cache.__name__):
+        assert run(1)(1) == 2
+        assert not caplog.records
+        assert run(2)(1) == 3
+    assert "compiling" in caplog.text
+    assert cached_files(tmp_path) == files
 
 
 def test_compilation_without_cache_folder_is_logged(monkeypatch, caplog) -> None:

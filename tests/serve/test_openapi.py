@@ -12,6 +12,7 @@ from regard.recipes.registry import RECIPES
 from regard.serve.guard import OPEN
 from regard.serve.openapi.document import DescribedRun, openapi
 from regard.serve.schemas import option_schemas, option_settings
+from tests.serve.document import validator
 
 LIMITS = {"inputs": 256, "characters": 65_536, "beam": 16}
 
@@ -38,11 +39,6 @@ def examples(part: Any) -> Iterator[tuple[Any, Any]]:
             yield part["schema"], named["value"]
         for item in part.values():
             yield from examples(item)
-
-
-def validator(document: dict[str, Any], name: str) -> jsonschema_rs.Validator:
-    part = {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
-    return jsonschema_rs.validator_for(part)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

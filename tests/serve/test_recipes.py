@@ -2,6 +2,9 @@
 
 import base64
 import json
+import os
+import re
+import subprocess
 import sys
 import urllib.parse
 from collections.abc import Iterator
@@ -17,6 +20,7 @@ from regard.recipes.base.trained import TrainedRun
 from regard.recipes.registry import RECIPES
 from tests.recipes.answer_checks import check_answers
 from tests.recipes.tiny import folder, quick_options
+from tests.serve.document import validator
 from tests.serve.running import RunningService, serving
 
 FILES = {
@@ -215,3 +219,41 @@ def test_missing_package_is_named(
     monkeypatch.setitem(sys.modules, "starlette.responses", None)
     assert main(["serve", str(served.runs["dates"].folder)]) == 2
     assert "pip install 'regard[serve]'" in capsys.readouterr().err
+
+
+def test_examples_of_the_document_are_answered(served: Served) -> None:
+    document = served.service.ask("/openapi.json").json
+    predict = document["paths"]["/v1/predict"]["post"]
+    sent = predict["requestBody"]["content"]["application/json"]["examples"]
+    replied = predict["responses"]["200"]["content"]["application/json"]["examples"]
+    assert [*sent] == [*replied] == [*RECIPES]
+    replies = validator(document, "Reply")
+    for recipe, request in sent.items():
+        response = served.service.ask("/v1/predict", request["value"])
+        assert response.status == 200, response.body
+        replies.validate(response.json)
+        assert same(response.json["answers"], replied[recipe]["value"]["answers"])
+
+
+def test_random_requests_have_answers_as_documented(served: Served, tmp_path: Path) -> None:
+    """Some 200 requests of schemathesis: valid ones, and ones with a mistake.
+
+    More by hand: `SCHEMATHESIS_HOOKS=tests/serve/schemathesis_hooks.py schemathesis --config-file
+    tests/serve/schemathesis.toml run URL/openapi.json`.
+    """
+    words = ["run", f"{served.service.url}/openapi.json", "--phases", "examples,fuzzing"]
+    words += ["--max-examples", "40", "--seed", "1", "--warnings", "off"]
+    words += ["--exclude-tag", "conventions"]
+    program, folder = Path(sys.executable).with_name("schemathesis"), Path(__file__).parent
+    done = subprocess.run(
+        [str(program), "--config-file", str(folder / "schemathesis.toml"), *words],
+        cwd=tmp_path,
+        env=os.environ | {"SCHEMATHESIS_HOOKS": str(folder / "schemathesis_hooks.py")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    counts = re.search(r"(\d+) generated", done.stdout)
+    assert counts
+    assert int(counts[1]) >= 100

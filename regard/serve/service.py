@@ -25,11 +25,22 @@ _MAX_LOOKS = 8
 """Looks that wait."""
 
 
+class Counts(NamedTuple):
+    """Number of tokens of an input and of its answer."""
+
+    read: int = 0
+    written: int = 0
+    is_finished: bool = True
+    """False if the answer is cut at the maximum length."""
+
+
 class Reply(NamedTuple):
     """Answers as JSON, in the order of the inputs, and notes on the inputs."""
 
     answers: list[dict[str, Any]]
     notes: list[str]
+    counts: list[Counts]
+    """Of each answer."""
 
 
 class Event(NamedTuple):
@@ -37,6 +48,8 @@ class Event(NamedTuple):
 
     name: str
     data: dict[str, Any]
+    counts: Counts | None = None
+    """Of an answer."""
 
 
 class Service:
@@ -120,7 +133,8 @@ class Service:
             raise RequestError(422, str(error), at=_place(jobs)) from error
         finally:
             self._drop(run, jobs)
-        return Reply(self._answers(run, examples, jobs), notes)
+        answers, counts = self._answers(run, examples, jobs)
+        return Reply(answers, notes, counts)
 
     async def stream(
         self,
@@ -147,8 +161,8 @@ class Service:
                         yield Event("token", {"input": number + 1, "text": new})
                 if pending and asyncio.get_running_loop().time() > end:
                     raise RequestError(504, "the answer was not computed within the deadline")
-            for answer in self._answers(run, examples, jobs):
-                yield Event("answer", answer)
+            for answer, counts in zip(*self._answers(run, examples, jobs), strict=True):
+                yield Event("answer", answer, counts)
         except ValueError as error:
             raise RequestError(422, str(error), at=_place(jobs)) from error
         finally:
@@ -224,16 +238,22 @@ class Service:
 
     def _answers(
         self, run: ServedRun, examples: Sequence[Any], jobs: Sequence[Job | None]
-    ) -> list[dict[str, Any]]:
+    ) -> tuple[list[dict[str, Any]], list[Counts]]:
         answers: list[dict[str, Any]] = []
+        counts: list[Counts] = []
         for number, (example, job) in enumerate(zip(examples, jobs, strict=True), start=1):
             if job is None:
                 answers.append({"input": number, "error": str(example)})
+                counts.append(Counts())
             else:
                 answer: Answer = job.future.result()
                 answers.append({"input": number, **answer.json})
+                read = sum(len(getattr(row, "ids", ())) for row in example.rows)
+                counts.append(Counts(read, answer.num_tokens, answer.is_finished))
         self.metrics.finish_inputs(run.name, len(answers))
-        return answers
+        self.metrics.add_tokens(run.name, "input", sum(one.read for one in counts))
+        self.metrics.add_tokens(run.name, "output", sum(one.written for one in counts))
+        return answers, counts
 
     def _drop(self, run: ServedRun, jobs: Sequence[Job | None]) -> None:
         """Take the jobs that are not computed out of the queue."""

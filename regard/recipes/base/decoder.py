@@ -102,7 +102,7 @@ class DecoderRecipe(Recipe[ConfigT]):
     def postprocess(self, example: Example) -> Answer:
         empty = Hypothesis(tokens=[], score=0.0, log_prob=0.0, finished=True)
         outputs: list[GeneratedText] = []
-        ranked = []
+        ranked, num_tokens = [], 0
         for found in example.outputs[0] if example.outputs else [empty]:
             text = self.tokenizer.decode(found.tokens)
             ranked.append(Ranked(text, found.score))
@@ -113,8 +113,10 @@ class DecoderRecipe(Recipe[ConfigT]):
                 "finished": found.finished,
             }
             outputs.append(output)
-        best = ranked[0].text
-        return Answer(best, {"outputs": outputs}, [one_line(best)], ranked)
+            num_tokens += len(found.tokens)
+        best, is_finished = ranked[0].text, outputs[0]["finished"]
+        json = {"outputs": outputs}
+        return Answer(best, json, [one_line(best)], ranked, num_tokens, is_finished)
 
     def describe_sample(self, title: str, **options: Any) -> Sample:
         """Return the description of a row; the search records the tokens of the output."""

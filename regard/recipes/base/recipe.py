@@ -74,6 +74,10 @@ class Answer:
     """Output of `regard predict`."""
     ranked: list[Ranked] = field(default_factory=list)
     """The best answers, best first, of recipes with the setting `n_best`."""
+    num_tokens: int = 0
+    """Number of tokens that were decoded."""
+    is_finished: bool = True
+    """False if the answer is cut at the maximum length."""
 
 
 class View(Sequence[Any]):

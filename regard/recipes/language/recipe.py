@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -48,6 +48,14 @@ from regard.system.progress import track
 from regard.trace import Trace
 
 _TOKENIZER = "tokenizer.json"
+
+
+class _Continuation(NamedTuple):
+    """What follows a text, and its tokens' mean log-probability."""
+
+    text: str
+    score: float
+    tokens: Sequence[int]
 
 
 class LanguageRecipe(Recipe[LanguageRunConfig]):
@@ -140,7 +148,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
 
     def forward(
         self, inference: ActiveModel, rows: Sequence[Prompt], trace: Trace | None = None
-    ) -> list[Ranked]:
+    ) -> list[_Continuation]:
         """Return a continuation of each text, and its tokens' mean log-probability (unfiltered)."""
         self.check_model(inference.model)
         prompts, sampling = [row.ids for row in rows], self.config.sample
@@ -157,7 +165,8 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
             for ids, found in zip(prompts, generated, strict=True):
                 tokens = self._until_eos(found)
                 text = self.tokenizer.decode([*ids, *tokens])[len(self.tokenizer.decode(ids)) :]
-                outputs.append(Ranked(text, self._mean_log_p(inference.model, ids, tokens)))
+                score = self._mean_log_p(inference.model, ids, tokens)
+                outputs.append(_Continuation(text, score, tokens))
         return outputs
 
     def partial_text(self, row: Prompt, tokens: Sequence[int]) -> str:
@@ -166,7 +175,15 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
 
     def postprocess(self, example: Example) -> Answer:
         (output,) = example.outputs
-        return Answer(output.text, output._asdict(), [one_line(output.text)], [output])
+        ranked, tokens = Ranked(output.text, output.score), output.tokens
+        return Answer(
+            output.text,
+            ranked._asdict(),
+            [one_line(output.text)],
+            [ranked],
+            num_tokens=len(tokens),
+            is_finished=self.tokenizer.specials.eos in tokens,
+        )
 
     def forward_for_look(
         self, inference: ActiveModel, rows: Sequence[Prompt], trace: Trace | None = None

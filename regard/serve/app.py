@@ -4,7 +4,6 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator
 from functools import cached_property
 from typing import Any
 
@@ -12,16 +11,18 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.errors import is_out_of_memory
+from regard.serve.conventions import libretranslate, openai
 from regard.serve.guard import Guard
 from regard.serve.looks import page_text
 from regard.serve.openapi.document import openapi
 from regard.serve.openapi.page import docs_page
 from regard.serve.problems import RequestError, json_response
+from regard.serve.replies import event_response, until_left
 from regard.serve.requests import Query, read_query
 from regard.serve.runs import ServedRun
 from regard.serve.service import Event, Service
@@ -30,6 +31,13 @@ _LOG = logging.getLogger("regard.serve")
 _ACCESS = logging.getLogger("regard.serve.access")
 _COSTLY = ("/v1/predict", "/translate", "/v1/completions")
 """Routes whose requests are refused before their bodies are read if too many inputs wait."""
+_CONVENTIONS = {
+    "/translate": libretranslate.error_response,
+    "/languages": libretranslate.error_response,
+    "/v1/completions": openai.error_response,
+    "/v1/models": openai.error_response,
+}
+"""Errors of conventions by the begin of their paths; other paths have those of RFC 9457."""
 
 
 def make_app(service: Service, guard: Guard) -> ASGIApp:
@@ -46,6 +54,8 @@ def make_app(service: Service, guard: Guard) -> ASGIApp:
             Route("/metrics", routes.metrics),
             Route("/openapi.json", routes.openapi),
             Route("/docs", routes.docs),
+            *libretranslate.routes(service, guard),
+            *openai.routes(service),
         ],
         exception_handlers={
             RequestError: _answer_problem,
@@ -97,8 +107,9 @@ class _Routes:
         if query.on_bad == "skip":
             raise RequestError(422, "streamed inputs are not skipped", at="on_bad")
         events = self.service.stream(run, query.inputs, options, deadline=query.deadline)
-        first = await anext(events)  # raises what is wrong with the request
-        return event_response(_to_events(first, events))
+        return await event_response(
+            events, _to_event, lambda problem: Event("problem", problem.to_json())
+        )
 
     async def list_runs(self, request: Request) -> Response:
         runs = [run.describe() for run in self.service.runs.values()]
@@ -132,38 +143,6 @@ class _Routes:
         return Response(self.service.metrics.text(), media_type=kind)
 
 
-async def until_left(request: Request, work: "asyncio.Future[Any]") -> Any:
-    """Return the result of work, which is cancelled if the client leaves."""
-    leaving = asyncio.ensure_future(_wait_until_left(request.receive))
-    try:
-        await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            work.cancel()
-        return await work
-    finally:
-        leaving.cancel()
-
-
-async def _wait_until_left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-def event_response(events: AsyncIterator[bytes]) -> Response:
-    """Return a response of server-sent events."""
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
-
-
-async def _to_events(first: Event, events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
-    try:
-        yield _to_event(first)
-        async for event in events:
-            yield _to_event(event)
-    except RequestError as problem:
-        yield _to_event(Event("problem", problem.to_json()))
-
-
 def _to_event(event: Event) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (event.name.encode(), msgspec.json.encode(event.data))
 
@@ -193,7 +172,7 @@ class _Gate:
                 if scope["path"] in _COSTLY:
                     self._service.check_room()
             except RequestError as problem:
-                await problem.response()(scope, receive, send_noted)
+                await _error_response(scope, problem)(scope, receive, send_noted)
             else:
                 await self._application(scope, receive, send_noted)
         except asyncio.CancelledError:
@@ -217,16 +196,26 @@ class _Gate:
 
 async def _answer_problem(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, RequestError)
-    return problem.response()
+    return _error_response(request.scope, problem)
 
 
 async def _answer_http_error(request: Request, error: Exception) -> Response:
     """Answer errors of Starlette: unknown paths, methods, forms and bodies that are too large."""
     assert isinstance(error, HTTPException)
-    return RequestError(error.status_code, error.detail, headers=error.headers).response()
+    problem = RequestError(error.status_code, error.detail, headers=error.headers)
+    return _error_response(request.scope, problem)
 
 
 async def _answer_failure(request: Request, error: Exception) -> Response:
+    problem = RequestError(500, "the service failed: its log says why")
     if is_out_of_memory(error):
-        return RequestError(503, "not enough memory", headers={"Retry-After": "5"}).response()
-    return RequestError(500, "the service failed: its log says why").response()
+        problem = RequestError(503, "not enough memory", headers={"Retry-After": "5"})
+    return _error_response(request.scope, problem)
+
+
+def _error_response(scope: Scope, problem: RequestError) -> Response:
+    """Return the response to an error in the form of the path's convention."""
+    for path, respond in _CONVENTIONS.items():
+        if scope["path"].startswith(path):
+            return respond(problem)
+    return problem.response()

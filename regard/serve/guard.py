@@ -14,7 +14,7 @@ from regard.serve.config import LOOPBACK
 from regard.serve.problems import RequestError
 from regard.system.files import read_bytes
 
-OPEN = ("/", "/docs", "/openapi.json", "/health/live", "/health/ready")
+OPEN = ("/", "/docs", "/openapi.json", "/health/live", "/health/ready", "/languages")
 """Paths that need no key: they hold no answers."""
 
 
@@ -42,6 +42,7 @@ class Guard:
         if origin is not None and origin.partition("://")[2] != host:
             raise RequestError(403, f"pages of {origin} may not use this service")
         # A look is protected by its address, which cannot be guessed: a page of it sends no key.
+        # A request to translate has its key in the body.
         if path not in OPEN and not path.startswith("/v1/looks/") and path != "/translate":
             self.check_key(headers.get("authorization", ""))
 

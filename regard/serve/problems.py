@@ -22,6 +22,11 @@ class RequestError(Exception):
         super().__init__(detail)
         self.status, self.detail, self.at, self.headers = status, detail, at, headers
 
+    def message(self, inputs: str) -> str:
+        """Return the detail with its place, for requests whose inputs have another name."""
+        at = self.at.replace("inputs", inputs)
+        return f"{at}: {self.detail}" if at and not self.detail.startswith(at) else self.detail
+
     def to_json(self) -> dict[str, Any]:
         title = HTTPStatus(self.status).phrase
         body = {"type": "about:blank", "title": title, "status": self.status, "detail": self.detail}
@@ -32,6 +37,8 @@ class RequestError(Exception):
         return Response(body, self.status, self.headers, MEDIA_TYPE)
 
 
-def json_response(value: Any, status: int = 200) -> Response:
+def json_response(
+    value: Any, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
     """Return a response with a value as JSON."""
-    return Response(msgspec.json.encode(value), status, media_type="application/json")
+    return Response(msgspec.json.encode(value), status, headers, "application/json")

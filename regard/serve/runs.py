@@ -39,7 +39,10 @@ class ServedRun:
         self.example = example_input(trained)
         self.answered: dict[str, Any] | None = None
         """Answer to the example."""
-        entry, most = trained.recipe.entry, {"beam": limits.beam, "n_best": limits.beam}
+        entry = trained.recipe.entry
+        self.answer = entry.answer_of(trained.config)
+        """Type of its answers."""
+        most = {"beam": limits.beam, "n_best": limits.beam}
         most |= {"length": limits.length, "max_length": limits.length}
         self.options = option_settings(entry, trained.config, most)
         """Settings of answers that a request may change, by name."""
@@ -124,9 +127,8 @@ class ServedRun:
 
     def to_described(self) -> DescribedRun:
         """Return what the OpenAPI document says about this run."""
-        trained, reads_tokens = self.trained, self.trained.recipe.reads_tokens
-        answer = trained.recipe.entry.answer_of(trained.config)
-        return DescribedRun(self.describe(), answer, reads_tokens, self.answered)
+        reads_tokens = self.trained.recipe.reads_tokens
+        return DescribedRun(self.describe(), self.answer, reads_tokens, self.answered)
 
     def _change_recipe(self, key: bytes) -> Recipe[Any]:
         return self.trained.recipe.change(msgspec.json.decode(key))

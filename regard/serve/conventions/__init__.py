@@ -1,0 +1,1 @@
+"""APIs of other services that clients know."""

@@ -17,6 +17,8 @@ from regard.recipes.base.recipe import Answer, Example, Recipe
 
 _BATCH = 64
 """Maximum number of inputs of a batch."""
+_BATCH_SECONDS = 0.5
+"""Maximum estimate of the seconds of a batch, whose answers come together."""
 _SMOOTHING = 0.1
 """Weight of the last batch in the mean seconds per input."""
 
@@ -52,8 +54,16 @@ class Queue:
 
     @property
     def seconds(self) -> float:
-        """Estimate of the seconds until all waiting jobs are computed."""
-        return len(self._jobs) * self._seconds_per_job
+        """Estimate of the seconds until all jobs are computed."""
+        return (len(self._jobs) + self.running) * self._seconds_per_job
+
+    @property
+    def _most(self) -> int:
+        """Maximum number of inputs of the next batch."""
+        if not self._seconds_per_job:
+            return _BATCH
+        count = int(_BATCH_SECONDS / (self._seconds_per_job * self._num_workers))
+        return min(_BATCH, max(1, count))
 
     def put(self, jobs: Sequence[Job]) -> None:
         with self._condition:
@@ -74,7 +84,7 @@ class Queue:
                 self._condition.wait()
             if not self._jobs:
                 return []
-            most = min(_BATCH, -(-len(self._jobs) // self._num_workers))
+            most = min(self._most, -(-len(self._jobs) // self._num_workers))
             first, batch, rest = self._jobs[0], list[Job](), list[Job]()
             while self._jobs and len(batch) < most:
                 job = self._jobs.popleft()

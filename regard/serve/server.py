@@ -1,5 +1,6 @@
 """The process of the service: its socket, its log and its end."""
 
+import gc
 import logging
 import socket
 import sys
@@ -52,6 +53,10 @@ def serve(
     shown = f"[{host}]" if ":" in host else host
     print(f"http://{shown}:{port}/", flush=True)
     print_notice("Ctrl-C ends the service; /docs describes it.")
+    # What is there until now stays: to look through it for garbage would hold up every request for
+    # some tenths of a second.
+    gc.collect()
+    gc.freeze()
     try:
         _Server(config, service).run(sockets=[listener])
     except KeyboardInterrupt:  # the signal that ended it, raised again

@@ -73,7 +73,7 @@ def test_take_waits_for_a_job() -> None:
     assert found == ["a0"]
 
 
-def test_seconds_are_those_of_the_jobs_that_wait() -> None:
+def test_seconds_are_those_of_the_jobs_that_are_not_computed() -> None:
     queue = Queue(2)
     queue.put(make_jobs("aaaa"))
     assert queue.seconds == 0  # nothing is known
@@ -81,3 +81,14 @@ def test_seconds_are_those_of_the_jobs_that_wait() -> None:
     queue.finish(count, seconds=1.0)  # 2 jobs in 1 s by one of two workers
     assert queue.running == 0
     assert queue.seconds == pytest.approx(2 * 0.25)
+    assert (len(queue.take()), queue.running) == (1, 1)
+    assert queue.seconds == pytest.approx(2 * 0.25)
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(0.01, 64), (0.64, 50), (6.4, 5), (640.0, 1)])
+def test_batch_takes_half_a_second(seconds: float, most: int) -> None:
+    queue = Queue(2)
+    queue.put(make_jobs("a" * 300))
+    assert len(queue.take()) == 64  # nothing is known
+    queue.finish(64, seconds)
+    assert len(queue.take()) == most

@@ -223,6 +223,17 @@ def test_errors_are_one_line(open_run: Callable[..., Page]) -> None:
     page.route("**/v1/predict", lambda route: route.abort())
     page.locator("textarea").press("0")
     page.get_by_text("The service does not answer.").wait_for()
+    page.unroute("**/v1/predict")
+    page.route("**/v1/predict", refuse, times=1)
+    # What the service has no room for is asked again.
+    page.locator("textarea").fill("6 May")
+    page.wait_for_selector(".live-output p")
+
+
+def refuse(route: Route) -> None:
+    """Answer as a service where too many inputs wait."""
+    headers = {"Retry-After": "0.1"}
+    route.fulfill(status=429, json={"title": "Too Many Requests"}, headers=headers)
 
 
 def test_a_key_is_asked_for(open_run: Callable[..., Page]) -> None:

@@ -54,9 +54,8 @@ class Served {
       return this.fail(error);
     }
     this.key.hidden = true;
-    this.choice.replaceChildren(...this.runs.map(({ name }) => make("option", { value: name }, name)));
     const asked = new URLSearchParams(window.location.search).get("run");
-    if (this.runs.some(({ name }) => name === asked)) this.choice.value = asked!;
+    this.choice.replaceChildren(...this.runs.map(({ name }) => make("option", { value: name, selected: name === asked }, name)));
     await this.choose();
   }
 
@@ -92,7 +91,9 @@ class Served {
       await this.look(reply, signal);
       if (!signal.aborted) performance.measure("first row", { start: begin });
     } catch (error) {
-      if (!signal.aborted) this.fail(error);
+      if (signal.aborted) return;
+      this.fail(error);
+      if (error instanceof Problem && error.wait) setTimeout(() => signal.aborted || void this.update(begin), 1000 * error.wait);
     }
   }
 

@@ -29,9 +29,9 @@ export interface Reply {
   look: { page: string | null; note: string };
 }
 
-/** A request that the service refuses, in one line. */
+/** A request that the service refuses, in one line; `wait`: seconds after which it may be sent again, 0 if it may not. */
 export class Problem extends Error {
-  constructor(readonly status: number, message: string) {
+  constructor(readonly status: number, message: string, readonly wait = 0) {
     super(message);
   }
 }
@@ -41,8 +41,7 @@ export class Server {
   key = "";
 
   async runs(): Promise<ServedRun[]> {
-    const { runs } = (await (await this.fetch("/v1/runs", {})).json()) as { runs: ServedRun[] };
-    return runs;
+    return ((await (await this.fetch("/v1/runs", {})).json()) as { runs: ServedRun[] }).runs;
   }
 
   async predict(request: object, signal: AbortSignal): Promise<Reply> {
@@ -61,7 +60,7 @@ export class Server {
     const response = await fetch(address, { ...options, headers }).catch((error: unknown) => {
       throw options.signal?.aborted ? error : new Problem(0, "The service does not answer.");
     });
-    if (!response.ok) throw new Problem(response.status, await describe(response));
+    if (!response.ok) throw new Problem(response.status, await describe(response), Number(response.headers.get("Retry-After")));
     return response;
   }
 }

@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -59,6 +60,7 @@ def make_app(service: Service, guard: Guard) -> ASGIApp:
         ],
         exception_handlers={
             RequestError: _answer_problem,
+            ClientDisconnect: _answer_left,
             HTTPException: _answer_http_error,
             Exception: _answer_failure,
         },
@@ -84,7 +86,7 @@ class _Routes:
         run = self.service.run(query.run)
         options = run.read_options(query.options, is_text=query.is_text)
         if query.stream:
-            return await self._stream(run, query, options)
+            return await self._stream(request, run, query, options)
         work: list[Any] = [
             self.service.answer(
                 run, query.inputs, options, on_bad=query.on_bad, deadline=query.deadline
@@ -99,7 +101,9 @@ class _Routes:
             body["look"] = looks[0]
         return json_response(body)
 
-    async def _stream(self, run: ServedRun, query: Query, options: dict[str, Any]) -> Response:
+    async def _stream(
+        self, request: Request, run: ServedRun, query: Query, options: dict[str, Any]
+    ) -> Response:
         if query.look:
             raise RequestError(
                 422, "a streamed answer has no look: ask for it by itself", at="look"
@@ -108,7 +112,7 @@ class _Routes:
             raise RequestError(422, "streamed inputs are not skipped", at="on_bad")
         events = self.service.stream(run, query.inputs, options, deadline=query.deadline)
         return await event_response(
-            events, _to_event, lambda problem: Event("problem", problem.to_json())
+            request, events, _to_event, lambda problem: Event("problem", problem.to_json())
         )
 
     async def list_runs(self, request: Request) -> Response:
@@ -164,39 +168,76 @@ class _Gate:
                 status = message["status"]
             await send(message)
 
+        size = 0
         try:
+            headers = Request(scope).headers
+            self._guard.check(scope["path"], headers)
+            if scope["path"] in _COSTLY:
+                size = self._size(headers)
+                self._service.check_room(size)
+                receive = _receive_until(receive, self._service.limits.upload)
+        except RequestError as problem:
+            await _error_response(scope, problem)(scope, receive, send_noted)
+        else:
+            self._service.held += size
             try:
-                headers = Request(scope).headers
-                self._guard.check(scope["path"], headers)
-                self._check_size(headers.get("content-length", ""))
-                if scope["path"] in _COSTLY:
-                    self._service.check_room()
-            except RequestError as problem:
-                await _error_response(scope, problem)(scope, receive, send_noted)
-            else:
                 await self._application(scope, receive, send_noted)
-        except asyncio.CancelledError:
-            self._service.metrics.cancel()
+            except asyncio.CancelledError:
+                self._service.metrics.cancel()
+            finally:
+                self._service.held -= size
         finally:
             seconds = time.perf_counter() - begin
-            # The route, not the path, which may hold anything.
-            route = scope["route"].path if "route" in scope else "other"
+            # Not the path itself, which may hold anything.
+            route = scope["path"] if scope["path"] in _COSTLY else "other"
+            route = scope["route"].path if "route" in scope else route
             self._service.metrics.finish_request(route, status, seconds)
             if _ACCESS.isEnabledFor(logging.INFO):
                 entry = {"time": round(time.time(), 3), "method": scope["method"], "route": route}
                 entry |= {"status": status, "seconds": round(seconds, 6)}
                 _ACCESS.info(json.dumps(entry))
 
-    def _check_size(self, length: str) -> None:
-        """Raise RequestError 413 for a body that says it is too large; others end at the limit."""
-        most = self._service.limits.body
-        if length.isdecimal() and int(length) > most:
+    def _size(self, headers: Headers) -> int:
+        """Return the size of a body, the largest one if it is not known.
+
+        Raises: RequestError 413 for one that is too large.
+        """
+        length, most = headers.get("content-length", ""), self._service.limits.body
+        if not length.isdecimal():
+            return most  # Starlette ends it at the limit
+        if int(length) > most:
             raise RequestError(413, f"the body may have {most:,} bytes, got {int(length):,}")
+        return int(length)
+
+
+def _receive_until(receive: Receive, seconds: float) -> Receive:
+    """Return a function that receives, and raises RequestError 408 for a body that is late."""
+    end, is_read = time.perf_counter() + seconds, False
+
+    async def receive_in_time() -> Message:
+        nonlocal is_read
+        if is_read:
+            return await receive()
+        try:
+            async with asyncio.timeout(end - time.perf_counter()):
+                message = await receive()
+        except TimeoutError as error:
+            headers = {"Connection": "close"}
+            raise RequestError(408, "the body did not arrive in time", headers=headers) from error
+        is_read = not message.get("more_body", False)
+        return message
+
+    return receive_in_time
 
 
 async def _answer_problem(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, RequestError)
     return _error_response(request.scope, problem)
+
+
+async def _answer_left(request: Request, error: Exception) -> Response:
+    """Answer a client that left while its body was read, which no one receives."""
+    return Response(status_code=499)
 
 
 async def _answer_http_error(request: Request, error: Exception) -> Response:

@@ -32,6 +32,10 @@ class LimitsConfig:
     """Tokens of an output that a request may ask for."""
     waiting: _Positive = 1_000
     """Inputs that wait to be computed; requests beyond are refused (429)."""
+    memory: _Positive = 256_000_000
+    """Bytes of the bodies of all requests in progress; requests beyond are refused (429)."""
+    upload: _Seconds = 10.0
+    """Seconds in which the body of a request must arrive (408)."""
     wait: _Seconds = 2.0
     """Seconds that the waiting inputs may take; requests beyond are refused (429)."""
     deadline: _Seconds = 30.0

@@ -31,6 +31,7 @@ async def _wait_until_left(receive: Receive) -> None:
 
 
 async def event_response(
+    request: Request,
     events: AsyncIterator[EventT],
     encode: Callable[[EventT], bytes],
     to_event: Callable[[RequestError], EventT],
@@ -40,7 +41,7 @@ async def event_response(
     to_event: an error after the first event as the last one.
     Raises: RequestError before the first event.
     """
-    first = await anext(events)
+    first = await until_left(request, asyncio.ensure_future(anext(events)))
 
     async def encoded() -> AsyncIterator[bytes]:
         try:

@@ -61,10 +61,12 @@ class Service:
         for name, one in trained.items():
             self.runs[name] = ServedRun(name, one, limits, self.metrics)
         self.is_draining = False
+        self.held = 0
+        """Bytes of the bodies of the requests in progress."""
         # Files are decoded in one thread, and looks are computed in another.
         self._preparing = ThreadPoolExecutor(1, thread_name_prefix="prepare")
         self._looking = ThreadPoolExecutor(1, thread_name_prefix="look")
-        self._num_looks = 0
+        self._num_looks, self._num_preparing = 0, 0
         self._copies: dict[str, TrainedRun] = {}
         self.metrics.watch("regard_waiting", "Inputs that wait.", lambda: self._count("waiting"))
         self.metrics.watch("regard_running", "Inputs in work.", lambda: self._count("running"))
@@ -90,10 +92,14 @@ class Service:
         """Estimate of the seconds until all waiting inputs are computed."""
         return sum(run.workers.queue.seconds for run in self.runs.values())
 
-    def check_room(self) -> None:
-        """Raise RequestError 429 if the inputs that wait are too many, or take too long."""
-        wait = self.wait
-        if wait > self.limits.wait or self._count("waiting") >= self.limits.waiting:
+    def check_room(self, size: int) -> None:
+        """Raise RequestError 429 if there is no room for a request with a body of `size` bytes.
+
+        The inputs that wait may be too many, take too long, or fill the memory.
+        """
+        wait, limits = self.wait, self.limits
+        is_full = self._count("waiting") >= limits.waiting or self.held + size > limits.memory
+        if wait > limits.wait or is_full:
             headers = {"Retry-After": str(max(1, round(wait)))}
             raise RequestError(429, "too many inputs wait: try again later", headers=headers)
 
@@ -123,9 +129,10 @@ class Service:
 
         Raises: RequestError for a wrong input, or if the deadline is missed.
         """
-        examples, notes, jobs = await self._submit(run, inputs, options, on_bad == "skip")
+        jobs: list[Job | None] = []
         try:
             async with asyncio.timeout(self._seconds(deadline)):
+                examples, notes, jobs = await self._submit(run, inputs, options, on_bad == "skip")
                 await asyncio.gather(*(job.future for job in jobs if job is not None))
         except TimeoutError as error:
             raise RequestError(504, "the answer was not computed within the deadline") from error
@@ -226,7 +233,11 @@ class Service:
         if is_short:
             examples, notes = prepare()
         else:
-            examples, notes = await loop.run_in_executor(self._preparing, prepare)
+            self._num_preparing += len(inputs)
+            try:
+                examples, notes = await loop.run_in_executor(self._preparing, prepare)
+            finally:
+                self._num_preparing -= len(inputs)
         jobs: list[Job | None] = []
         for example in examples:
             job = None
@@ -272,7 +283,9 @@ class Service:
 
     def _count(self, state: str) -> int:
         queues = [run.workers.queue for run in self.runs.values()]
-        return sum(len(queue) if state == "waiting" else queue.running for queue in queues)
+        if state == "running":
+            return sum(queue.running for queue in queues)
+        return self._num_preparing + sum(map(len, queues))
 
 
 def _place(jobs: Sequence[Job | None]) -> str:

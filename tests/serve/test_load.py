@@ -183,3 +183,28 @@ def test_sigterm_finishes_what_was_accepted(private: RunningService) -> None:
         private.process.send_signal(signal.SIGTERM)
         assert [future.result().status for future in accepted] == [200, 200]
         assert private.process.wait(timeout=30) == 0
+
+
+def send_head(service: RunningService, length: int) -> socket.socket:
+    """Return a connection that has sent the head of a request, and waits with the body."""
+    client = socket.create_connection((service.host, service.port), timeout=10)
+    head = f"POST /v1/predict HTTP/1.1\r\nHost: {service.host}\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    client.sendall(head.encode())
+    return client
+
+
+def test_body_that_is_late_is_refused(service: RunningService) -> None:
+    with send_head(service, 20) as client:
+        client.sendall(b'{"inputs"')
+        answer = client.recv(4096)
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"application/problem+json" in answer
+
+
+def test_bodies_in_progress_are_bounded(service: RunningService) -> None:
+    with send_head(service, 1500), send_head(service, 1500):
+        time.sleep(0.4)
+        assert ask(service, "1 " * 300).status == 429
+    time.sleep(0.4)
+    assert ask(service, "1").status == 200

@@ -128,7 +128,7 @@ def routes(service: Service) -> list[Route]:
     async def complete(request: Request) -> Response:
         completion = _Completion(service, decode_object(await request.body()))
         if completion.query.stream:
-            return await event_response(completion.stream(), _to_event, _to_error)
+            return await event_response(request, completion.stream(), _to_event, _to_error)
         work = asyncio.ensure_future(completion.answer())
         return json_response(await until_left(request, work))
 

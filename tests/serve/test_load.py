@@ -43,7 +43,8 @@ def mine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def service(mine: Path) -> Iterator[RunningService]:
-    options = ["--limits.waiting", "3", "--limits.body", "2000", "--quiet-log"]
+    options = ["--limits.waiting", "3", "--limits.body", "2000", "--limits.memory", "3500"]
+    options += ["--limits.upload", "1", "--quiet-log"]
     with serving([mine.parent / "run"], *options, program=(str(mine),)) as running:
         yield running
 

@@ -12,6 +12,8 @@ import pytest
 import regard
 from regard.cli.main import main
 from regard.recipes.base.trained import TrainedRun
+from regard.serve.conventions.openai import CompletionChoice, CompletionQuery
+from regard.serve.service import Counts
 from tests.recipes.tiny import quick_options
 from tests.serve.running import Response, RunningService, serving
 
@@ -101,6 +103,16 @@ def test_text_ends_before_stop(clients: Clients, stop: Any) -> None:
     assert choice.finish_reason == ("length" if end == len(whole) else "stop")
     streamed = clients.complete(**options, stop=stop, stream=True)
     assert "".join(chunk.choices[0].text for chunk in streamed) == whole[:end]
+
+
+def test_no_part_has_the_begin_of_a_stop() -> None:
+    query = CompletionQuery(model="letters", prompt="ab", echo=True, stop=["ab ", "d"])
+    choice, parts = CompletionChoice(0, query, "ab "), []
+    for character in "xaabab ":
+        parts.append(choice.add(character)["text"])
+    parts.append(choice.add("xaabab c", Counts())["text"])
+    assert parts == ["ab", " ", "x", "a", "a", "b", "", ""]
+    assert choice.add("xaabab c", Counts(is_finished=False))["finish_reason"] == "stop"
 
 
 def test_streamed_completion_is_the_same(clients: Clients) -> None:

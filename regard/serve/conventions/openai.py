@@ -47,7 +47,7 @@ class CompletionQuery(msgspec.Struct):
     logprobs: None = None
 
 
-class _Choice:
+class CompletionChoice:
     """A text while it is generated, which ends before the first of `stop`."""
 
     def __init__(self, index: int, query: CompletionQuery, prompt: str):
@@ -97,7 +97,7 @@ class _Completion:
         for number, prompt in enumerate(self.prompts):
             for reply in replies:
                 choice, text = (
-                    _Choice(len(parts), self.query, prompt),
+                    CompletionChoice(len(parts), self.query, prompt),
                     reply.answers[number]["text"],
                 )
                 parts.append(choice.add(text, reply.counts[number]))
@@ -110,7 +110,7 @@ class _Completion:
         for sample, options in enumerate(self.samples):
             choices = []
             for number, prompt in enumerate(self.prompts):
-                choices.append(_Choice(number * len(counts) + sample, self.query, prompt))
+                choices.append(CompletionChoice(number * len(counts) + sample, self.query, prompt))
             async for event in self.service.stream(self.run, self.prompts, options):
                 if event.name != "done":
                     choice, text = choices[event.data["input"] - 1], event.data["text"]

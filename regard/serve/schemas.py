@@ -48,7 +48,10 @@ def convert_option(setting: Setting, name: str, given: object, *, is_text: bool 
     is_text: the value is from a query or a form, where numbers are texts; in JSON they are not.
     Raises: UserError with the name, what was expected and what was given.
     """
-    kind, items = setting.kind, given if isinstance(given, list) else [given]
+    kind = setting.kind
+    if isinstance(given, float) and given.is_integer() and float not in kind.bases:
+        given = int(given)  # in JSON, 4.0 is a whole number
+    items = given if isinstance(given, list) else [given]
     has_text = str not in kind.bases and any(isinstance(item, str) for item in items)
     is_list = isinstance(given, list)
     if not is_text and (has_text or is_list != (kind.count != 1)):

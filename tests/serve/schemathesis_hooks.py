@@ -6,21 +6,27 @@ from typing import Any
 import schemathesis
 from schemathesis import GenerationMode
 
+NAMES = ("model", "source", "target")
+"""Fields of the conventions that name a run."""
+
 
 @schemathesis.hook
 def before_call(context: Any, case: Any, kwargs: Any) -> None:
-    """Give a valid JSON body no query, a deadline that can be kept, and often the example's inputs.
+    """Change a valid JSON body: no query, a deadline that can be kept, often a run that exists.
 
-    With files, nearly all texts of the schema are no file.
+    Half of the inputs are those of the example: nearly no text is the content of a file.
     """
     is_valid = case.meta is None or case.meta.generation.mode == GenerationMode.POSITIVE
     if not is_valid or case.media_type != "application/json" or not isinstance(case.body, dict):
         return
-    case.query = {}
-    examples = case.operation.definition.raw["requestBody"]["content"]["application/json"]
-    values = [one["value"] for one in examples.get("examples", {}).values()]
-    for example in values:
-        if example.get("run") == case.body.get("run") and random.random() < 0.5:
-            case.body["inputs"] = example["inputs"]
+    content = case.operation.definition.raw["requestBody"]["content"]["application/json"]
     if case.body.get("deadline") is not None:
         case.body["deadline"] = max(5.0, case.body["deadline"])
+    if "inputs" in case.body:
+        case.query = {}
+    if random.random() < 0.5:
+        return
+    for example in content.get("examples", {}).values():
+        if example["value"].get("run") == case.body.get("run"):
+            case.body["inputs"] = example["value"]["inputs"]
+    case.body |= {name: content["example"][name] for name in NAMES if name in case.body}

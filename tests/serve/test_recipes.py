@@ -243,7 +243,6 @@ def test_random_requests_have_answers_as_documented(served: Served, tmp_path: Pa
     """
     words = ["run", f"{served.service.url}/openapi.json", "--phases", "examples,fuzzing"]
     words += ["--max-examples", "40", "--seed", "1", "--warnings", "off"]
-    words += ["--exclude-tag", "conventions"]
     program, folder = Path(sys.executable).with_name("schemathesis"), Path(__file__).parent
     done = subprocess.run(
         [str(program), "--config-file", str(folder / "schemathesis.toml"), *words],
@@ -256,4 +255,4 @@ def test_random_requests_have_answers_as_documented(served: Served, tmp_path: Pa
     assert done.returncode == 0, done.stdout + done.stderr
     counts = re.search(r"(\d+) generated", done.stdout)
     assert counts
-    assert int(counts[1]) >= 100
+    assert int(counts[1]) >= 200

@@ -14,6 +14,7 @@ from regard.settings.schemas import REFERENCE, Schema, type_schemas
 
 _TEMPLATE = Path(__file__).with_name("document.yaml")
 _JSON, _PROBLEM = "application/json", "application/problem+json"
+_FORM = "multipart/form-data"
 
 
 class DescribedRun(NamedTuple):
@@ -58,7 +59,10 @@ def openapi(runs: Sequence[DescribedRun], *, needs_key: bool = False) -> dict[st
             all_of_name.append({"$ref": f"{REFERENCE}{name}{number}"})
     schemas |= {name: {"anyOf": references} for name, references in named.items()}
     predict["parameters"] = _parameters(schemas, len(runs))
-    predict["requestBody"] = {"required": True, "content": _bodies(runs, templates["files"])}
+    content = _bodies(runs, templates["files"])
+    fields = {own["name"]: own["schema"] for own in predict["parameters"]}
+    content[_FORM]["schema"]["properties"] |= fields
+    predict["requestBody"] = {"required": True, "content": content}
     replied = predict["responses"]["200"]["content"][_JSON]
     for run in runs:
         if run.answered is not None:
@@ -148,10 +152,11 @@ def _reply(run: DescribedRun, answer: str, templates: Mapping[str, Any]) -> Sche
 def _bodies(runs: Sequence[DescribedRun], files: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """Return the content of a request: JSON, a form, or a file itself."""
     text = {"type": "string"}
-    inputs = {"type": "array", "items": text, "description": "Files, or texts."}
-    form = {"type": "object", "properties": {"inputs": inputs}, "required": ["inputs"]}
+    inputs = {"type": "array", "minItems": 1, "items": text, "description": "Files, or texts."}
+    form: Schema = {"type": "object", "properties": {"inputs": inputs}, "required": ["inputs"]}
+    form["additionalProperties"] = False
     as_json: dict[str, Any] = {"schema": {"$ref": f"{REFERENCE}Request"}, "examples": {}}
-    content = {_JSON: as_json, "multipart/form-data": {"schema": form}}
+    content = {_JSON: as_json, _FORM: {"schema": form}}
     for run in runs:
         name = run.facts["name"]
         if run.facts["example"] is not None:

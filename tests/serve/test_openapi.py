@@ -52,6 +52,8 @@ def test_document_of_a_recipe_is_valid(recipe: str) -> None:
         count += 1
         assert operation.definition.raw["summary"]
         assert operation.definition.raw["responses"].keys() >= {"200", "403", "405"}
+        if "requestBody" in operation.definition.raw:
+            assert operation.definition.raw["responses"].keys() >= {"408", "413", "429", "504"}
     assert count >= 9
 
 

@@ -21,7 +21,7 @@ _SHORT = 2_000
 """Characters of texts that are prepared in the thread of the event loop."""
 _POLL = 0.015
 """Seconds between two looks at the tokens of streamed answers."""
-_MAX_LOOKS = 8
+_MAX_LOOKS = 32
 """Looks that wait."""
 
 

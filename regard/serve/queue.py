@@ -19,6 +19,8 @@ _BATCH = 64
 """Maximum number of inputs of a batch."""
 _BATCH_SECONDS = 0.5
 """Maximum estimate of the seconds of a batch, whose answers come together."""
+_ALWAYS = 16
+"""Inputs that a batch may have even if they take longer: smaller ones cost more per input."""
 _SMOOTHING = 0.1
 """Weight of the last batch in the mean seconds per input."""
 
@@ -63,7 +65,7 @@ class Queue:
         if not self._seconds_per_job:
             return _BATCH
         count = int(_BATCH_SECONDS / (self._seconds_per_job * self._num_workers))
-        return min(_BATCH, max(1, count))
+        return min(_BATCH, max(_ALWAYS, count))
 
     def put(self, jobs: Sequence[Job]) -> None:
         with self._condition:

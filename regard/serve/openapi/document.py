@@ -18,7 +18,7 @@ _FORM = "multipart/form-data"
 
 
 class DescribedRun(NamedTuple):
-    """What the document says about a run."""
+    """A run as the document describes it."""
 
     facts: Mapping[str, Any]
     """Its entry in `GET /v1/runs`."""

@@ -66,7 +66,14 @@ def run(argv: list[str]) -> int:
     server, trained = _import("server"), {}
     for name, folder in folders.items():
         trained[name] = load_trained(folder, options, records[name])
-    server.serve(trained, listener, guard, options.limits, is_logging=not options.quiet_log)
+    server.serve(
+        trained,
+        listener,
+        guard,
+        options.limits,
+        workers=options.workers,
+        is_logging=not options.quiet_log,
+    )
     return DONE
 
 

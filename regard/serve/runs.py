@@ -11,6 +11,7 @@ from regard.errors import UserError
 from regard.recipes.base.recipe import Example, Recipe
 from regard.recipes.base.trained import TrainedRun
 from regard.serve.config import LimitsConfig
+from regard.serve.metrics import Metrics
 from regard.serve.openapi.document import DescribedRun
 from regard.serve.openapi.example import example_input
 from regard.serve.problems import RequestError
@@ -28,13 +29,20 @@ _WORKERS = 2
 class ServedRun:
     """A trained run with its workers."""
 
-    def __init__(self, name: str, trained: TrainedRun, limits: LimitsConfig, metrics: Any):
+    def __init__(
+        self,
+        name: str,
+        trained: TrainedRun,
+        limits: LimitsConfig,
+        metrics: Metrics,
+        workers: int | None = None,
+    ):
         self.name, self.trained, self.limits = name, trained, limits
         self.weights = hash_file(trained.folder / "model.safetensors")
         """SHA-256 of the weights."""
         self.engine = trained.engine
         self.is_compiled = trained.recipe.decodes and self.engine.name == "compiled"
-        count = _WORKERS if self.is_compiled else 1
+        count = (workers or _WORKERS) if self.is_compiled else 1
         self.workers = Workers(trained, count, metrics.start_job)
         self.example = example_input(trained)
         self.answered: dict[str, Any] | None = None

@@ -34,10 +34,14 @@ def serve(
     guard: Guard,
     limits: LimitsConfig,
     *,
+    workers: int | None = None,
     is_logging: bool = True,
 ) -> None:
-    """Answer requests until a signal ends it, then those that were accepted."""
-    service = Service(trained, limits)
+    """Answer requests until a signal ends it, then those that were accepted.
+
+    workers: threads of each run with a compiled engine; two by default.
+    """
+    service = Service(trained, limits, workers=workers)
     service.start()
     _log_to_stderr(is_logging)
     config = uvicorn.Config(

@@ -55,11 +55,17 @@ class Event(NamedTuple):
 class Service:
     """Runs by name, and what they share: limits, looks and metrics."""
 
-    def __init__(self, trained: Mapping[str, TrainedRun], limits: LimitsConfig):
+    def __init__(
+        self,
+        trained: Mapping[str, TrainedRun],
+        limits: LimitsConfig,
+        *,
+        workers: int | None = None,
+    ):
         self.limits, self.metrics, self.looks = limits, Metrics(), Looks()
         self.runs: dict[str, ServedRun] = {}
         for name, one in trained.items():
-            self.runs[name] = ServedRun(name, one, limits, self.metrics)
+            self.runs[name] = ServedRun(name, one, limits, self.metrics, workers)
         self.is_draining = False
         self.held = 0
         """Bytes of the bodies of the requests in progress."""

@@ -88,7 +88,13 @@ def test_compiled_read_equals_the_eager_one_without_graph_breaks(monkeypatch, na
         close(actual, expected)
 
 
-@cells
+@pytest.mark.parametrize(
+    ("name", "kernel"),
+    [
+        pytest.param(*cell, marks=pytest.mark.slow if cell[0] == "sparse-1.3" else ())
+        for cell in SOFT_CELLS + CHOICE_CELLS
+    ],
+)
 def test_exported_read_equals_the_eager_one(name, kernel):
     read, inputs = make_reader(name, kernel), tuple(x.detach() for x in make_tensors())
     with torch.no_grad():
@@ -127,8 +133,14 @@ BIASES = {
 }
 
 
-@pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize("bias", BIASES)
+# Strict export and compilation trace in the same way: by default one of them traces each bias.
+COMPILED = "alibi", "relative", "shaw"
+STRICT = [
+    pytest.param(bias, True, marks=pytest.mark.slow if bias in COMPILED else ()) for bias in BIASES
+]
+
+
+@pytest.mark.parametrize(("bias", "strict"), [*((bias, False) for bias in BIASES), *STRICT])
 def test_exported_layer_reads_sequences_of_any_length(bias, strict):
     class Decoder(nn.Module):
         def __init__(self) -> None:
@@ -175,7 +187,12 @@ class TextModel(nn.Module):
 
 @pytest.mark.parametrize(
     ("positions", "encodes"),
-    [("alibi", True), ("sinusoidal", True), ("rotary", True), ("relative", False)],
+    [
+        pytest.param("alibi", True, marks=pytest.mark.slow),
+        ("sinusoidal", True),
+        ("rotary", True),
+        ("relative", False),
+    ],
 )
 def test_exported_model_reads_batches_of_any_size_and_length(positions, encodes):
     def make_batch(rows: int, target: int, source: int) -> tuple[Tensor, ...]:
@@ -289,7 +306,10 @@ def test_autocast_computes_in_half_precision(name, kernel):
     assert all(x.grad.isfinite().all() for x in single)
 
 
-@pytest.mark.parametrize("bias", BIASES)
+@pytest.mark.parametrize(
+    "bias",
+    [pytest.param(bias, marks=() if bias in COMPILED else pytest.mark.slow) for bias in BIASES],
+)
 def test_layer_is_compiled_once_for_all_lengths_without_graph_breaks(bias):
     torch._dynamo.reset()  # the limit of compilations of a function counts those of other tests
     layer = MultiHead(DIM + 1, num_heads=HEADS, bias=BIASES[bias]()).eval()

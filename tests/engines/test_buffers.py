@@ -95,8 +95,14 @@ def compare(
     return comparison.num_buffered
 
 
-@pytest.mark.parametrize("width", [1, 3])
-@pytest.mark.parametrize("positions", POSITIONS)
+# By default the texts below, which have no beams either, test the other positions of width 1.
+WIDTH_1 = [
+    pytest.param(name, 1, marks=() if name in ("sinusoidal", "relative") else pytest.mark.slow)
+    for name in POSITIONS
+]
+
+
+@pytest.mark.parametrize(("positions", "width"), [*((name, 3) for name in POSITIONS), *WIDTH_1])
 def test_steps_in_buffers_equal_the_models(positions: str, width: int) -> None:
     assert compare(model_of(positions=positions), width, 70) > 250
 
@@ -327,8 +333,15 @@ def pretend_to_capture(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CapturedBuffers, "made", [])
 
 
-@pytest.mark.parametrize("positions", POSITIONS)
-@pytest.mark.parametrize("width", [0, pytest.param(1, marks=pytest.mark.slow), 3])
+REPLAYED = [
+    *((name, 3) for name in POSITIONS),
+    *((name, 0) for name in ("sinusoidal", "relative", "rotary")),
+    *(pytest.param(name, 0, marks=pytest.mark.slow) for name in ("learned", "alibi", "none")),
+    *(pytest.param(name, 1, marks=pytest.mark.slow) for name in POSITIONS),
+]
+
+
+@pytest.mark.parametrize(("positions", "width"), REPLAYED)
 def test_replayed_steps_equal_the_models(
     monkeypatch: pytest.MonkeyPatch, width: int, positions: str
 ) -> None:

@@ -60,11 +60,12 @@ def open_view(train_and_capture, open_page):
     return open_run
 
 
-@pytest.fixture
-def both(train_and_capture, tmp_path):
+@pytest.fixture(scope="module")
+def both(train_and_capture, tmp_path_factory):
     """Return the captures of two models, and the page with both."""
     left, right = (train_and_capture(run)[0] for run in ("transformer", "recurrent"))
-    return left, right, left.save(tmp_path / "both.html", compare=right)
+    folder = tmp_path_factory.mktemp("both")
+    return left, right, left.save(folder / "both.html", compare=right)
 
 
 def three_digits(number: float) -> str:
@@ -216,7 +217,7 @@ def test_headings_of_links_are_whole(open_page, tmp_path):
         assert room >= 6 * len(heading)  # of 12 pixels
 
 
-@pytest.mark.parametrize("heads", [2, 4, 6])
+@pytest.mark.parametrize("heads", [2, pytest.param(4, marks=pytest.mark.slow), 6])
 def test_presenting_enlarges_the_heads_of_one_layer(heads, open_page, tmp_path):
     path = write_weights(tmp_path / "page.html", torch.randn(heads, 6, 12).softmax(-1))
     page = open_page(path, "#view=heads", width=1920, height=1080)
@@ -315,8 +316,15 @@ def test_two_panes_are_side_by_side_or_stacked(width, train_and_capture, open_pa
         assert first["y"] + first["height"] <= second["y"] + 1
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [420, 1280])
+@pytest.mark.parametrize(
+    ("scheme", "width"),
+    [
+        ("light", 420),
+        ("dark", 1280),
+        pytest.param("light", 1280, marks=pytest.mark.slow),
+        pytest.param("dark", 420, marks=pytest.mark.slow),
+    ],
+)
 def test_views_fit_the_width_of_the_page(scheme, width, train_and_capture, open_page):
     page = open_page(train_and_capture("transformer")[1], width=width, color_scheme=scheme)
     for view in page.evaluate("window.regard.shown()")["views"]:
@@ -385,8 +393,15 @@ def test_presenting_enlarges_cells_and_keeps_the_pointer_on_them(open_view):
     assert page.evaluate(size) == pytest.approx(before)
 
 
-@pytest.mark.parametrize("view", ["alignment", "links", "heads", "steps"])
-@pytest.mark.parametrize("form", ["SVG", "PNG"])
+@pytest.mark.parametrize(
+    ("form", "view"),
+    [
+        *(("SVG", view) for view in ("alignment", "links", "heads", "steps")),
+        ("PNG", "alignment"),
+        ("PNG", "steps"),
+        *(pytest.param("PNG", view, marks=pytest.mark.slow) for view in ("links", "heads")),
+    ],
+)
 def test_views_are_saved_as_pictures(view, form, open_view, tmp_path):
     page, attention_map = open_view("transformer", "cross", view)
     page.keyboard.press("s")

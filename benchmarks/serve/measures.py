@@ -21,8 +21,8 @@ WARM = 1.0
 """Seconds at the beginning of a load that do not count."""
 SMALL, LARGE = SIZES
 REFUSED = 429
-PATIENT = ("--limits.wait", "60")
-"""Option of servers in closed loops, which are no overload on a slow machine either."""
+PATIENT = ("--limits.wait", "600", "--limits.deadline", "600")
+"""Options of servers that refuse nothing, on a slow machine either."""
 
 
 class Setup(NamedTuple):

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from regard.recipes.base.trained import TrainedRun
 from regard.serve.app import make_app
@@ -14,6 +15,30 @@ from regard.serve.config import LimitsConfig
 from regard.serve.guard import Guard
 from regard.serve.service import Service
 from regard.system.verbosity import print_notice
+
+_MAX_HEADER = 65_536
+"""Bytes of the first line and the header fields of a request, or of those after its body."""
+
+
+class _Protocol(HttpToolsProtocol):
+    """A connection that is closed if the header of a request is too large."""
+
+    _size = 0
+    """Bytes that were received since the last part of a body, or the end of a request."""
+
+    def data_received(self, data: bytes) -> None:
+        self._size += len(data)
+        super().data_received(data)
+        if self._size > _MAX_HEADER and not self.transport.is_closing():
+            self.send_400_response("The header of the request is too large.")
+
+    def on_body(self, body: bytes) -> None:
+        self._size = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._size = 0
+        super().on_message_complete()
 
 
 class _Server(uvicorn.Server):
@@ -46,6 +71,7 @@ def serve(
     _log_to_stderr(is_logging)
     config = uvicorn.Config(
         make_app(service, guard),
+        http=_Protocol,
         lifespan="off",
         log_config=None,
         access_log=False,

@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from regard.errors import UserError
 
+_DAMAGED = (ValueError, OSError, EOFError, KeyError, MemoryError)
+"""Errors of NumPy for files that are damaged, or state a size that they do not hold."""
+
 
 def load_arrays(content: bytes, name: str, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     """Return the arrays of these names in the content of an .npz (or .npy, of any name) file."""
@@ -19,5 +22,5 @@ def load_arrays(content: bytes, name: str, names: Sequence[str]) -> dict[str, ND
         if isinstance(loaded, np.ndarray):
             return dict.fromkeys(names, loaded)
         return {key: loaded[key] for key in names}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except (*_DAMAGED, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{name}: expected arrays of NumPy ({', '.join(names)}): {error}") from None

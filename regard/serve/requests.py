@@ -56,14 +56,7 @@ async def read_query(request: Request) -> Query:
     if kind == "application/json":
         values = decode_object(await request.body())
     elif kind == _FORM:
-        async with request.form(max_files=1_000, max_fields=1_000) as form:
-            inputs = []
-            for name, value in form.multi_items():
-                if name == "inputs":
-                    inputs.append(await value.read() if isinstance(value, UploadFile) else value)
-                elif isinstance(value, str):
-                    values[name] = value
-            values["inputs"] = inputs
+        await _read_form(request, values)
     elif kind == "application/octet-stream" or kind.startswith(_BODIES):
         values["inputs"] = [await request.body()]
     else:
@@ -79,6 +72,20 @@ async def read_query(request: Request) -> Query:
         else:
             known["options"][name] = value
     return to_struct(known, Query, strict=not is_text)
+
+
+async def _read_form(request: Request, values: dict[str, Any]) -> None:
+    """Add the fields of a form to values: files and texts named inputs, and options."""
+    async with request.form(max_files=1_000, max_fields=1_000) as form:
+        inputs = []
+        for name, value in form.multi_items():
+            if name == "inputs":
+                inputs.append(await value.read() if isinstance(value, UploadFile) else value)
+            elif isinstance(value, UploadFile):
+                raise RequestError(422, "a file is an input: its field is inputs", at=name[:100])
+            else:
+                values[name] = value
+        values["inputs"] = inputs
 
 
 def decode_object(body: bytes) -> dict[str, Any]:

@@ -38,8 +38,9 @@ class ServedRun:
         workers: int | None = None,
     ):
         self.name, self.trained, self.limits = name, trained, limits
-        self.weights = hash_file(trained.folder / "model.safetensors")
-        """SHA-256 of the weights."""
+        weights = trained.folder / "model.safetensors"
+        self.weights, self.created = hash_file(weights), int(weights.stat().st_mtime)
+        """SHA-256 of the weights, and the time when they were written."""
         self.engine = trained.engine
         self.is_compiled = trained.recipe.decodes and self.engine.name == "compiled"
         count = (workers or _WORKERS) if self.is_compiled else 1

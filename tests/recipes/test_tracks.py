@@ -148,6 +148,7 @@ def test_recording_that_is_too_short_is_named(run, tmp_path, capsys):
         (np.zeros((0, 6, 2)), r"got \(0, 6, 2\)"),
         ([[["a", "b"]]], r"input 1: tracks must be finite .*: could not convert"),
         (np.full((1, 6, 2), np.nan), "tracks must be finite"),
+        (np.full((1, 6, 2), 1e30), r"tracks must be finite numbers up to 1e\+09"),
     ]:
         with pytest.raises(UserError, match=message):
             load(run).predict([bad])

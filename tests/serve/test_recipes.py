@@ -1,12 +1,14 @@
 """Runs of all recipes behind HTTP answer as `predict` does."""
 
 import base64
+import io
 import json
 import os
 import re
 import subprocess
 import sys
 import urllib.parse
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -117,6 +119,24 @@ def test_bad_input_has_a_place_and_fails_alone(served: Served, recipe: str) -> N
     assert skipped[:1] == alone
     assert skipped[1].keys() == {"input", "error"}
     assert response.json["detail"] == skipped[1]["error"]
+
+
+def test_file_in_the_field_of_an_option_is_refused(served: Served) -> None:
+    head = '--x\r\nContent-Disposition: form-data; name="beam"; filename="f"\r\n\r\n'
+    headers = {"Content-Type": "multipart/form-data; boundary=x"}
+    response = served.service.ask("/v1/predict", f"{head}3\r\n--x--\r\n".encode(), headers=headers)
+    assert (response.status, response.json["at"]) == (422, "beam")
+
+
+def test_array_of_a_size_that_no_memory_holds(served: Served) -> None:
+    array, archive = io.BytesIO(), io.BytesIO()
+    header = {"descr": "<f8", "fortran_order": False, "shape": (10**12, 3)}
+    np.lib.format.write_array_header_1_0(array, header)
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("points.npy", array.getvalue() + b"x" * 100)
+    request = {"run": "points", "inputs": [to_json(archive.getvalue())]}
+    response = served.service.ask("/v1/predict", request)
+    assert (response.status, response.json["at"]) == (422, "inputs[0]")
 
 
 def test_name_of_a_file_is_not_opened(served: Served) -> None:

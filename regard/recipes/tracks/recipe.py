@@ -53,6 +53,9 @@ from regard.recipes.tracks.config import TracksRunConfig
 from regard.system.progress import track
 from regard.trace import Trace
 
+_MAX_METERS = 1e9
+"""Largest coordinate: the squares of larger ones overflow in models."""
+
 
 @dataclass
 class TrackGroup:
@@ -282,14 +285,18 @@ class TracksRecipe(Recipe[TracksRunConfig]):
                 problem = f"no person is present in all of the last {observed} frames"
                 raise UserError(f"{where}: {given.name}: {problem}")
             tracks = np.array([[frames[frame][person] for frame in last] for person in ids])
+            if np.abs(tracks).max() > _MAX_METERS:
+                problem = f"positions must be at most {_MAX_METERS:g} m from the origin"
+                raise UserError(f"{where}: {given.name}: {problem}")
             return TrackGroup(ids, tracks, last)
-        expected = f"{where}: tracks must be finite numbers (people, {observed} observed, 2)"
+        shape = f"(people, {observed} observed, 2)"
+        expected = f"{where}: tracks must be finite numbers up to {_MAX_METERS:g} {shape}"
         try:
             tracks = np.asarray(given, np.float64)
         except (TypeError, ValueError) as error:  # not numbers, or rows of different lengths
             raise UserError(f"{expected}: {error}") from error
         is_right = tracks.ndim == 3 and tracks.shape[1:] == (observed, 2) and len(tracks)
-        if not is_right or not np.isfinite(tracks).all():
+        if not is_right or not np.abs(tracks).max() <= _MAX_METERS:  # also nan
             raise UserError(f"{expected}, got {tracks.shape}")
         names = [str(i) for i in range(len(tracks))]
         return TrackGroup(names, tracks, [*map(float, range(observed))])

@@ -198,5 +198,4 @@ def _find(service: Service, name: str) -> ServedRun:
 
 
 def _model(run: ServedRun) -> dict[str, Any]:
-    created = int((run.trained.folder / "model.safetensors").stat().st_mtime)
-    return {"id": run.name, "object": "model", "created": created, "owned_by": "regard"}
+    return {"id": run.name, "object": "model", "created": run.created, "owned_by": "regard"}

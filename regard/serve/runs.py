@@ -37,6 +37,7 @@ class ServedRun:
         metrics: Metrics,
         workers: int | None = None,
     ):
+        trained.check_classifier()
         self.name, self.trained, self.limits = name, trained, limits
         weights = trained.folder / "model.safetensors"
         self.weights, self.created = hash_file(weights), int(weights.stat().st_mtime)

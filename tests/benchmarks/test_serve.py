@@ -5,6 +5,7 @@ import itertools
 import statistics
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -59,9 +60,15 @@ def server() -> Iterator[Server]:
     server.loop.close()
 
 
+def run_apart(job: Job) -> list[Answer]:
+    """Run a job in a thread: tests of a browser leave a running loop in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(run, job).result()
+
+
 def ask(server: Server, *bodies: str, **job: object) -> list[Answer]:
     """The answers in the order of the requests."""
-    return sorted(run(Job(server.port, "/", [*bodies], keep=True, **job)))  # type: ignore[arg-type]
+    return sorted(run_apart(Job(server.port, "/", [*bodies], keep=True, **job)))  # type: ignore[arg-type]
 
 
 def test_closed_loop_has_a_request_on_every_connection(server: Server) -> None:
@@ -86,7 +93,7 @@ def test_open_loop_counts_from_when_a_request_was_due(server: Server) -> None:
     assert server.connections == 3  # the later two find them idle
     assert [answer.due for answer in answers] == due
     for answer in answers:
-        assert answer.sent >= answer.due
+        assert answer.sent >= answer.due - 0.001  # timers count milliseconds
         assert answer.seconds == answer.done - answer.due >= SECONDS
 
 
@@ -108,7 +115,7 @@ def test_client_that_leaves_late_disturbs_no_later_request(server: Server) -> No
 
 
 def test_no_server(server: Server) -> None:
-    answers = run(Job(1, "/", ["a"], due=[0.0]))
+    answers = run_apart(Job(1, "/", ["a"], due=[0.0]))
     assert [answer.status for answer in answers] == [LOST]
 
 

@@ -104,7 +104,7 @@ def compiled_logits(model: Model, tokens: Tensor, first: int, compute_type: str)
     logits = np.zeros((TIME - first, count, VOCAB), np.float32)
     for time in range(first, TIME):
         batch.tokens[:] = tokens[:, time].numpy()
-        batch.step(np.full(count, time), np.zeros((0, 0), np.int64), logits[time - first])
+        batch.step(np.full(count, time), logits[time - first], 0, 1)
     return torch.from_numpy(logits).transpose(0, 1)
 
 

@@ -1,10 +1,12 @@
 """A service in a process of its own, and requests to it."""
 
+import asyncio
 import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
@@ -54,6 +56,12 @@ class RunningService(NamedTuple):
             return Response(response.status, own, response.read())
         finally:
             connection.close()
+
+
+def run_apart(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine in a thread: tests of a browser leave a running loop in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
 
 
 @contextmanager

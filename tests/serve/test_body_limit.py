@@ -1,6 +1,5 @@
 """Bodies that are too large get an error of RFC 9457, whether or not they tell their size."""
 
-import asyncio
 import json
 from typing import Any
 
@@ -10,6 +9,7 @@ from regard.serve.app import make_app
 from regard.serve.config import LimitsConfig
 from regard.serve.guard import Guard
 from regard.serve.service import Service
+from tests.serve.running import run_apart
 
 MOST = 1_000
 
@@ -37,5 +37,5 @@ def test_body_that_is_too_large(tells_size: bool) -> None:
     service = Service({}, LimitsConfig(body=MOST))
     application = make_app(service, Guard())
     headers = [(b"content-length", str(MOST + 1).encode())] if tells_size else []
-    status, problem = asyncio.run(post(application, MOST + 1, headers))
+    status, problem = run_apart(post(application, MOST + 1, headers))
     assert status == problem["status"] == 413

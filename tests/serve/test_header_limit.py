@@ -9,6 +9,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from regard.serve.server import _Protocol
+from tests.serve.running import run_apart
 
 BEGIN = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
 CHUNKED = BEGIN + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -49,13 +50,13 @@ async def exchange(*parts: bytes) -> bytes:
     ],
 )
 def test_large_header_ends_the_connection(parts: list[bytes]) -> None:
-    answer = asyncio.run(exchange(*parts))
+    answer = run_apart(exchange(*parts))
     assert b"400 Bad Request" in answer
     assert answer.endswith(b"The header of the request is too large.")
 
 
 def test_large_body_is_read() -> None:
     head = BEGIN + b"Content-Length: 300000\r\n\r\n"
-    assert asyncio.run(exchange(head, b"a" * 300_000)).endswith(b"300000")
+    assert run_apart(exchange(head, b"a" * 300_000)).endswith(b"300000")
     chunk = b"%x\r\n" % 300_000 + b"a" * 300_000 + b"\r\n0\r\n\r\n"
-    assert asyncio.run(exchange(CHUNKED, chunk)).endswith(b"300000")
+    assert run_apart(exchange(CHUNKED, chunk)).endswith(b"300000")

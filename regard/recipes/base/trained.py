@@ -162,6 +162,7 @@ class TrainedRun:
         is_skipping: bool = False,
     ) -> list[Any]:
         """Return the `Answer` to each input (`first`: its number), or the UserError if skipped."""
+        self.check_classifier()
         recipe = recipe or self.recipe
         answers = self.prepare(inputs, recipe, first=first, is_skipping=is_skipping)
         usable = [i for i, example in enumerate(answers) if isinstance(example, Example)]
@@ -180,7 +181,6 @@ class TrainedRun:
         is_skipping: bool = False,
     ) -> list[Any]:
         """Return the inputs as an `Example` each, or the UserError of one that is skipped."""
-        self.check_classifier()
         is_text = isinstance(inputs, str | Path | bytes | Mapping)
         if is_text or not hasattr(inputs, "__len__") or not hasattr(inputs, "__getitem__"):
             raise TypeError(f"inputs must be a list, got {type(inputs).__name__}")

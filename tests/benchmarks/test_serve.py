@@ -32,9 +32,19 @@ class Server:
         self.is_listening.set()
         async with server:
             await self.ended.wait()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        try:
+            await self.reply(reader, writer)
+        finally:
+            writer.close()
+
+    async def reply(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while head := await reader.read(1000):  # a request is one packet
             body = head.partition(b"\r\n\r\n")[2]
             self.bodies.append(body.decode())
@@ -46,7 +56,6 @@ class Server:
             writer.write(b"HTTP/1.1 %b\r\nContent-Length: %d\r\n\r\n" % (status, len(body)))
             await asyncio.sleep(0.002)  # the body comes later
             writer.write(body)
-        writer.close()
 
 
 @pytest.fixture

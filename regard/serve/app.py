@@ -28,7 +28,6 @@ from regard.serve.requests import Query, read_query
 from regard.serve.runs import ServedRun
 from regard.serve.service import Event, Service
 
-_LOG = logging.getLogger("regard.serve")
 _ACCESS = logging.getLogger("regard.serve.access")
 _COSTLY = ("/v1/predict", "/translate", "/v1/completions")
 """Routes whose requests are refused before their bodies are read if too many inputs wait."""

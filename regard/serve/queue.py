@@ -90,8 +90,10 @@ class Queue:
             first, batch, rest = self._jobs[0], list[Job](), list[Job]()
             while self._jobs and len(batch) < most:
                 job = self._jobs.popleft()
-                is_alike = (job.options, job.is_streamed) == (first.options, first.is_streamed)
-                (batch if is_alike else rest).append(job)
+                if (job.options, job.is_streamed) == (first.options, first.is_streamed):
+                    batch.append(job)
+                else:
+                    rest.append(job)
             self._jobs.extendleft(reversed(rest))
             if self._jobs:
                 self._condition.notify()

@@ -74,8 +74,8 @@ class Service:
         self._looking = ThreadPoolExecutor(1, thread_name_prefix="look")
         self._num_looks, self._num_preparing = 0, 0
         self._copies: dict[str, TrainedRun] = {}
-        self.metrics.watch("regard_waiting", "Inputs that wait.", lambda: self._count("waiting"))
-        self.metrics.watch("regard_running", "Inputs in work.", lambda: self._count("running"))
+        self.metrics.watch("regard_waiting", "Inputs that wait.", lambda: self.waiting)
+        self.metrics.watch("regard_running", "Inputs in work.", lambda: self.running)
         self.metrics.watch(
             "regard_wait_estimate_seconds", "Time until a new input is computed.", lambda: self.wait
         )
@@ -98,13 +98,23 @@ class Service:
         """Estimate of the seconds until all waiting inputs are computed."""
         return sum(run.workers.queue.seconds for run in self.runs.values())
 
+    @property
+    def waiting(self) -> int:
+        """Number of inputs that wait to be prepared or computed."""
+        return self._num_preparing + sum(len(run.workers.queue) for run in self.runs.values())
+
+    @property
+    def running(self) -> int:
+        """Number of inputs that are computed."""
+        return sum(run.workers.queue.running for run in self.runs.values())
+
     def check_room(self, size: int) -> None:
         """Raise RequestError 429 if there is no room for a request with a body of `size` bytes.
 
         The inputs that wait may be too many, take too long, or fill the memory.
         """
         wait, limits = self.wait, self.limits
-        is_full = self._count("waiting") >= limits.waiting or self.held + size > limits.memory
+        is_full = self.waiting >= limits.waiting or self.held + size > limits.memory
         if wait > limits.wait or is_full:
             headers = {"Retry-After": str(max(1, round(wait)))}
             raise RequestError(429, "too many inputs wait: try again later", headers=headers)
@@ -286,12 +296,6 @@ class Service:
 
     def _seconds(self, deadline: float | None) -> float:
         return self.limits.deadline if deadline is None else min(deadline, self.limits.deadline)
-
-    def _count(self, state: str) -> int:
-        queues = [run.workers.queue for run in self.runs.values()]
-        if state == "running":
-            return sum(queue.running for queue in queues)
-        return self._num_preparing + sum(map(len, queues))
 
 
 def _place(jobs: Sequence[Job | None]) -> str:

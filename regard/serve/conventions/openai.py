@@ -96,11 +96,8 @@ class _Completion:
         replies, parts = await asyncio.gather(*work), []
         for number, prompt in enumerate(self.prompts):
             for reply in replies:
-                choice, text = (
-                    CompletionChoice(len(parts), self.query, prompt),
-                    reply.answers[number]["text"],
-                )
-                parts.append(choice.add(text, reply.counts[number]))
+                choice = CompletionChoice(len(parts), self.query, prompt)
+                parts.append(choice.add(reply.answers[number]["text"], reply.counts[number]))
         usage = _usage([reply.counts for reply in replies])
         return self.head | {"choices": parts, "usage": usage}
 

@@ -4,29 +4,25 @@ import json
 import re
 import shlex
 import shutil
-import socket
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import uvicorn
 from yaml import safe_load
 
 from regard.cli.serve import ServeOptions
 from regard.recipes.base.trained import TrainedRun
 from regard.recipes.registry import RECIPES
-from regard.serve.app import make_app
 from regard.serve.config import LimitsConfig
 from regard.serve.guard import Guard, read_keys
 from regard.serve.requests import Query
 from regard.serve.schemas import option_settings
 from regard.serve.service import Service
 from regard.settings.options import NoSettings, parse
-from tests.recipes.untrained import untrained
+from tests.serve.running import serving_here, untrained_run
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
@@ -40,22 +36,10 @@ URL, DATE = "http://127.0.0.1:8000", "3 maart 2019"
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, TrainedRun]]:
-    """Address of a service in a thread, and its run."""
-    folder = tmp_path_factory.mktemp("demo")
-    recipe, model = untrained("dates", folder)
-    (folder / "model.safetensors").touch()  # the service hashes it
-    run = TrainedRun(recipe, model, folder)
-    service = Service({"demo": run}, LimitsConfig())
-    service.start()
-    listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(make_app(service, Guard()), lifespan="off", log_config=None)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}", run
-    server.should_exit = True
-    thread.join()
-    service.stop()
+    """Address of a service, and its run."""
+    run = untrained_run("dates", tmp_path_factory.mktemp("runs") / "demo")
+    with serving_here({"demo": run}) as service:
+        yield service.url, run
 
 
 def table(head: str) -> list[list[str]]:

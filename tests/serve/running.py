@@ -1,16 +1,29 @@
-"""A service in a process of its own, and requests to it."""
+"""A service in a thread or in a process of its own, and requests to it."""
 
 import asyncio
 import json
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import IO, Any, NamedTuple
+
+import uvicorn
+
+from regard.recipes.base.trained import TrainedRun
+from regard.recipes.run_folder import write_run
+from regard.serve.app import make_app
+from regard.serve.config import LimitsConfig
+from regard.serve.guard import Guard
+from regard.serve.service import Service
+from tests.recipes.tiny import quick_options
+from tests.recipes.untrained import untrained
 
 
 class Response(NamedTuple):
@@ -26,11 +39,11 @@ class Response(NamedTuple):
 
 
 class RunningService(NamedTuple):
-    """Address and process of a service."""
+    """Address of a service, and its process if it has one of its own."""
 
     host: str
     port: int
-    process: "subprocess.Popen[str]"
+    process: "subprocess.Popen[str] | None" = None
 
     @property
     def url(self) -> str:
@@ -62,6 +75,39 @@ def run_apart(work: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine in a thread: tests of a browser leave a running loop in this one."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work).result()
+
+
+def untrained_run(recipe: str, folder: Path, *options: str) -> TrainedRun:
+    """Return a run with random weights, in a new folder that a service can read.
+
+    options: besides those of a quick run.
+    """
+    folder.mkdir()
+    words = [*quick_options(recipe), *options]
+    run = TrainedRun(*untrained(recipe, folder, *words), folder)
+    write_run(folder, run.run)
+    (folder / "model.safetensors").touch()  # a service hashes it
+    return run
+
+
+@contextmanager
+def serving_here(
+    runs: Mapping[str, TrainedRun], guard: Guard | None = None
+) -> Iterator[RunningService]:
+    """Serve runs in a thread of this process until the context ends."""
+    service = Service(runs, LimitsConfig())
+    service.start()
+    config = uvicorn.Config(make_app(service, guard or Guard()), lifespan="off", log_config=None)
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield RunningService(*listener.getsockname())
+        finally:
+            server.should_exit = True
+            thread.join()
+            service.stop()
 
 
 @contextmanager

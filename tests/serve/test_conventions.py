@@ -1,7 +1,6 @@
 """Clients of OpenAI and LibreTranslate get the answers of `predict` from the service."""
 
 import hashlib
-import shutil
 import urllib.parse
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -9,13 +8,11 @@ from typing import Any, NamedTuple
 import openai
 import pytest
 
-import regard
-from regard.cli.main import main
 from regard.recipes.base.trained import TrainedRun
 from regard.serve.conventions.openai import CompletionChoice, CompletionQuery
+from regard.serve.guard import Guard
 from regard.serve.service import Counts
-from tests.recipes.tiny import quick_options
-from tests.serve.running import Response, RunningService, serving
+from tests.serve.running import Response, RunningService, serving_here, untrained_run
 
 KEY = "secret"
 HEADERS = {"Authorization": f"Bearer {KEY}"}
@@ -41,19 +38,14 @@ class Clients(NamedTuple):
 @pytest.fixture(scope="module")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
     root = tmp_path_factory.mktemp("conventions")
-    keys = root / "keys"
-    keys.write_text(f"ann:{hashlib.sha256(KEY.encode()).hexdigest()}\n", encoding="utf-8")
-    folders = [root / name for name in RECIPES]
-    for path in folders:
-        recipe = RECIPES[path.name]
-        assert main(["--quiet", "train", recipe, "--run", str(path), *quick_options(recipe)]) == 0
-    folders.append(root / "toy")
-    shutil.copytree(root / "en-de", root / "toy")
-    words = ["--quiet-log", "--engine", "torch", "--keys", str(keys)]
-    with serving(folders, *words) as service:
-        runs = {path.name: regard.load(path, engine="torch", notify=print) for path in folders}
-        with openai.OpenAI(base_url=f"{service.url}/v1", api_key=KEY, max_retries=0) as client:
-            yield Clients(runs, service, client)
+    runs = {name: untrained_run(recipe, root / name) for name, recipe in RECIPES.items()}
+    runs["toy"] = runs["en-de"]
+    guard = Guard(keys={"ann": hashlib.sha256(KEY.encode()).hexdigest()})
+    with (
+        serving_here(runs, guard) as service,
+        openai.OpenAI(base_url=f"{service.url}/v1", api_key=KEY, max_retries=0) as client,
+    ):
+        yield Clients(runs, service, client)
 
 
 def texts(completion: Any) -> list[str]:

@@ -181,6 +181,7 @@ def test_sigterm_finishes_what_was_accepted(private: RunningService) -> None:
         for _ in range(2):
             accepted.append(pool.submit(private.ask, "/v1/predict", request, headers=KEY))
         time.sleep(0.2)
+        assert private.process is not None
         private.process.send_signal(signal.SIGTERM)
         assert [future.result().status for future in accepted] == [200, 200]
         assert private.process.wait(timeout=30) == 0

@@ -16,14 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-import regard
 from regard.cli.main import main
 from regard.recipes.base.trained import TrainedRun
 from regard.recipes.registry import RECIPES
 from tests.recipes.answer_checks import check_answers
-from tests.recipes.tiny import folder, quick_options
+from tests.recipes.tiny import folder
 from tests.serve.document import validator
-from tests.serve.running import RunningService, serving
+from tests.serve.running import RunningService, serving_here, untrained_run
 
 FILES = {
     "images": "images/a/0.png",
@@ -48,12 +47,11 @@ class Served(NamedTuple):
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     root = tmp_path_factory.mktemp("runs")
-    folders = [root / recipe for recipe in RECIPES]
-    for path in folders:
-        words = ["train", path.name, "--run", str(path), *quick_options(path.name)]
-        assert main(["--quiet", *words]) == 0
-    with serving(folders, "--quiet-log") as service:
-        yield Served({path.name: regard.load(path, notify=print) for path in folders}, service)
+    runs = {recipe: untrained_run(recipe, root / recipe) for recipe in RECIPES}
+    for recipe in ("dates", "translate", "language"):
+        runs[recipe].compile("compiled")
+    with serving_here(runs) as service:
+        yield Served(runs, service)
 
 
 def example(recipe: str) -> Any:

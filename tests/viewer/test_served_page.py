@@ -4,49 +4,38 @@ import base64
 import json
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, Request, Route
 
-from regard.cli.main import main
 from regard.recipes.base.trained import TrainedRun
-from regard.recipes.load import load
-from tests.recipes.tiny import folder, quick_options
+from tests.recipes.tiny import folder
+from tests.serve.running import serving_here, untrained_run
 
-RUNS = ("dates", "boxes", "events", "rebuild")
+RUNS: dict[str, tuple[str, ...]] = {
+    "dates": ("--model.core.width", "16"),
+    "boxes": ("--threshold", "0.01"),
+    "events": ("--threshold", "0.01"),
+    "rebuild": (),
+}
+"""Options by recipe."""
 TEXT = "5 May 2019"
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrainedRun]:
-    """Runs of a step, served under the names of their recipes."""
-    found = {}
-    for name in RUNS:
-        options = quick_options(name)
-        if name in ("boxes", "events"):
-            options += ["--threshold", "0.01"]
-        if name == "dates":
-            options += ["--train.steps", "30", "--train.lr", "1e-2", "--train.warmup", "3"]
-        path = tmp_path_factory.mktemp("runs") / name
-        assert main(["train", name, "--run", str(path), *options]) == 0
-        engine = "torch" if name == "dates" else "auto"
-        found[name] = load(path, engine=engine, notify=lambda _: None)
-    return found
+    """Runs that are served under the names of their recipes."""
+    root = tmp_path_factory.mktemp("runs")
+    return {name: untrained_run(name, root / name, *options) for name, options in RUNS.items()}
 
 
 @pytest.fixture(scope="module")
 def address(runs: dict[str, TrainedRun]) -> Iterator[str]:
     """Address of the service of the runs."""
-    folders = [str(run.folder) for run in runs.values()]
-    options = ["--port", "0", "--engine", "torch", "--quiet-log", "true"]
-    command = [sys.executable, "-m", "regard", "serve", *folders, *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
-        process.terminate()
+    with serving_here(runs) as service:
+        yield f"{service.url}/"
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.summary.writer import event_file_writer
 
 from regard.errors import UserError
 from regard.training.log import Log
@@ -99,6 +100,8 @@ def test_curves_are_in_separate_files_if_the_clock_stands_still(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: 1e9)
+    # Names of files end with the number of files so far, and are read in alphabetical order.
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(0))
     for step in (1, 2):
         with Log(tmp_path, is_enabled=True, tensorboard=True, step=step - 1, log_bytes=0) as log:
             log.record("validation", Progress(step=step), {"bleu": step / 2})

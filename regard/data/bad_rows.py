@@ -11,6 +11,10 @@ from regard.errors import UserError
 RowT = TypeVar("RowT")
 
 
+class LeftOutError(UserError):
+    """Error in a row that is left out and counted with any policy, such as one not annotated."""
+
+
 class BadRows:
     """Policy for the bad rows (lines, images ...) of a data set, and those that are left out."""
 
@@ -52,7 +56,11 @@ class BadRows:
         try:
             yield
         except UserError as error:
-            problem = str(error)
+            problem = str(error) if where in str(error) else f"{where}: {error}"
+            is_left_out = isinstance(error, LeftOutError)
         else:
             return
-        self.add(problem if where in problem else f"{where}: {problem}")
+        if is_left_out:
+            self.skipped.append(problem)
+        else:
+            self.add(problem)

@@ -8,6 +8,7 @@ from regard.settings.ranges import Count, FractionWithin, Length, Range
 
 TableFormat = Literal["auto", "csv", "tsv", "jsonl", "parquet"]
 PairFormat = Literal["auto", "csv", "tsv", "jsonl", "parquet", "text", "huggingface"]
+SpanFormat = Literal["prodigy", "doccano", "label-studio", "spacy"]
 OnBad = Literal["error", "skip"]
 FeatureKinds = Literal["words", "bigrams", "prefixes"]
 TargetKind = Literal["class", "labels", "number"]
@@ -380,12 +381,15 @@ class TaggedConfig(Tables):
 
     train: str | None = None
     """Training sentences: columns of token and tag with a blank line between sentences, FILE.csv,
-    FILE.jsonl or FILE.parquet. Synthetic sentences if not given."""
-    format: Literal["auto", "columns", "csv", "jsonl", "parquet"] = "auto"
-    """File format. auto: by the suffix (.csv, .jsonl, .parquet), else columns."""
+    FILE.jsonl or FILE.parquet, or texts with spans (`format`). Synthetic sentences if not given."""
+    format: Literal[
+        "auto", "columns", "csv", "jsonl", "parquet", "prodigy", "doccano", "label-studio", "spacy"
+    ] = "auto"
+    """File format. auto: by the suffix (.csv, .jsonl, .parquet), else columns. prodigy, doccano,
+    label-studio, spacy: JSON of texts with labeled spans of characters."""
     token_column: Count | str | None = None
-    """Column of the tokens: number (from 1) or name. Default: token in CSV, tokens in JSONL, the
-    second in CoNLL-U, else the first."""
+    """Column of the tokens: number (from 1) or name. Default: token in CSV, tokens in JSONL, text
+    with spans, the second in CoNLL-U, else the first."""
     tag_column: Count | str | None = None
     """Column of the tags, as `token_column`. Default: tag in CSV, tags in JSONL, the fourth in
     CoNLL-U, else the last."""

@@ -80,7 +80,7 @@ def read_table(
         raise UserError(f"{path}: expected a file of the type {', '.join(FORMATS)} (also .gz ...).")
     if kind == "jsonl":
         names = [str(column) for column in columns]
-        rows = select_fields(path, _read_json(path, bad_rows), names, optional, bad_rows)
+        rows = select_fields(path, read_records(path, bad_rows), names, optional, bad_rows)
         return Table(path, names, rows)
     # On the command line, "2" is a text.
     columns = [int(column) if str(column).isdecimal() else column for column in columns]
@@ -341,8 +341,8 @@ def _get_field(record: Any, name: str) -> Any:
     return value
 
 
-def _read_json(path: Path, bad_rows: BadRows) -> Iterator[tuple[int, Any]]:
-    """Yield the values of a file, a line each, or in an array."""
+def read_records(path: Path, bad_rows: BadRows) -> Iterator[tuple[int, Any]]:
+    """Yield the number and the value of each record of JSON, a line each, or in an array."""
     if suffix_of(path) == ".json":
         content = skip_mark(read_bytes(path), path).lstrip()
         if content.startswith(b"["):

@@ -20,7 +20,16 @@ from regard.attention.masks import Padded
 from regard.data.bad_rows import BadRows
 from regard.data.batches import Ragged
 from regard.data.config import TaggedConfig
-from regard.data.tables import FORMATS, decode_line, excerpt, locate, read_lines, read_table
+from regard.data.formats.spans import read_spans, recognize
+from regard.data.tables import (
+    FORMATS,
+    decode_line,
+    excerpt,
+    locate,
+    read_lines,
+    read_records,
+    read_table,
+)
 from regard.data.text.labels import LabeledBatches, normalize_label
 from regard.data.tokenizer import Tokenizer
 from regard.errors import UserError
@@ -33,8 +42,8 @@ _SENTENCE = ("sentence", "sentence_id", "Sentence #")
 _NO_WORD = re.compile("[0-9]+[-.][0-9]+")
 """Ids in CoNLL-U that are not of a word: a multiword token, 1-2, or an empty node, 1.1."""
 
-_Sentence = tuple[int, list[str], list[str]]
-"""Number of the first line, tokens, and tags."""
+_Sentence = tuple[int, Any, list[str]]
+"""Number of the first line, tokens (or the text, if spans have no use), and tags."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +85,13 @@ def read_tagged(path: str | Path, config: TaggedConfig) -> TaggedSentences:
     return TaggedSentences(tuple(tokens), tuple(tags), tuple(lines), str(path), notices)
 
 
-def read_words(path: Path, config: TaggedConfig) -> Iterator[tuple[int, Sequence[str], str]]:
-    """Yield the first line and the words of each sentence of a file, with or without tags; or 0, no
-    words, and the problem of a sentence."""
+def read_words(path: Path, config: TaggedConfig) -> Iterator[tuple[int, str | list[str], str]]:
+    """Yield the first line and the words of each sentence of a file, with or without tags, or its
+    text in formats of spans; or 0, no words, and the problem of a sentence."""
     bad_rows = BadRows("skip")
     sentences = _read_sentences(path, config, bad_rows, has_tags=False)
     for problem, sentence in bad_rows.in_order(sentences):
-        yield (0, (), problem) if sentence is None else (*sentence[:2], "")
+        yield (0, [], problem) if sentence is None else (*sentence[:2], "")
 
 
 def encode_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
@@ -113,9 +122,14 @@ def _read_sentences(
 ) -> Iterator[_Sentence]:
     by_suffix = FORMATS.get(suffix_of(path), "tsv")
     format = by_suffix if config.format == "auto" else config.format
+    if format in ("prodigy", "doccano", "label-studio", "spacy"):
+        field = str(config.token_column or "text")
+        return read_spans(path, format, field, bad_rows, has_spans=has_tags)
     if format in ("columns", "tsv"):
         return _read_columns(path, config, bad_rows, has_tags=has_tags)
     suffix = "" if format == "csv" else "s"
+    if config.format == "auto" and format == "jsonl":
+        _check_no_spans(path)
     columns = [config.token_column or f"token{suffix}", config.tag_column or f"tag{suffix}"]
     rows = read_table(
         path,
@@ -129,6 +143,13 @@ def _read_sentences(
     )
     join = _join_rows if format == "csv" else _check_lists
     return join(rows, path, bad_rows)
+
+
+def _check_no_spans(path: Path) -> None:
+    """Raise UserError if the first record of a file has spans."""
+    _, first = next(iter(read_records(path, BadRows("skip"))), (0, None))
+    if format := recognize(first):
+        raise UserError(f"{path}: has texts with spans: give --data.format {format}.")
 
 
 def _check_lists(

@@ -173,7 +173,7 @@ class TagsRecipe(FileRecipe[TagsRunConfig]):
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
         for line, tokens, problem in read_words(path, self.config.data):
-            yield Input(list(tokens), str(path), line, problem)
+            yield Input(tokens, str(path), line, problem)
 
     def shorten(self, value: str | Sequence[str]) -> str | list[str]:
         tokens, offsets = _split(value)

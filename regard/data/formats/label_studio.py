@@ -1,0 +1,43 @@
+"""Tasks of Label Studio: records of its JSON export.
+
+{"data": {...}, "annotations": [{"result": [{"type": "labels", "value": {...}}],
+                                 "was_cancelled": false}]}
+
+Source: labelstud.io/guide/task_format.
+"""
+
+from typing import Any
+
+import msgspec
+
+from regard.data.bad_rows import LeftOutError
+from regard.errors import UserError
+
+
+class _Result(msgspec.Struct):
+    type: str = ""
+    value: dict[str, Any] = {}
+
+
+class _Annotation(msgspec.Struct):
+    result: list[_Result]
+    was_cancelled: bool = False
+
+
+class _Task(msgspec.Struct):
+    annotations: list[_Annotation]
+
+
+def values_of(record: Any, kind: str) -> list[dict[str, Any]]:
+    """Return the values of the results of a type, such as `labels`, in the annotation of a task.
+
+    Raises: LeftOutError for a task without an annotation, UserError for one with several, and
+            msgspec.ValidationError for another record.
+    """
+    task = msgspec.convert(record, _Task)
+    annotations = [found for found in task.annotations if not found.was_cancelled]
+    if not annotations:
+        raise LeftOutError("has no annotation")
+    if len(annotations) > 1:
+        raise UserError(f"has {len(annotations)} annotations, expected one")
+    return [result.value for result in annotations[0].result if result.type == kind]

@@ -1,0 +1,141 @@
+"""Texts with labeled spans: one sentence in the format of every tool, and what is refused."""
+
+import json
+
+import pytest
+
+from regard.data.config import TaggedConfig
+from regard.data.formats.spans import Span, recognize, tag_words
+from regard.data.text.tagged import read_tagged, read_words
+from regard.errors import UserError
+
+TEXT = "Ana O'Neill left St. Gallen, bye"
+TRIPLES = [[0, 11, "PER"], [17, 27, "GPE"]]
+OBJECTS = [{"start": start, "end": end, "label": label} for start, end, label in TRIPLES]
+WORDS = ("Ana", "O", "'", "Neill", "left", "St", ".", "Gallen", ",", "bye")
+TAGS = ("B-PER", "I-PER", "I-PER", "I-PER", "O", "B-GPE", "I-GPE", "I-GPE", "O", "O")
+
+
+def task(*results: dict, **more) -> dict:
+    return {"id": 7, "data": {"text": TEXT}, "annotations": [{"result": [*results]} | more]}
+
+
+def result(start: int, end: int, label: str, **more) -> dict:
+    value = {"start": start, "end": end, "labels": [label]} | more
+    return {"from_name": "label", "to_name": "text", "type": "labels", "value": value}
+
+
+LABELED = task(
+    result(*TRIPLES[0], text="Ana O'Neill"),
+    {"from_id": "a", "to_id": "b", "type": "relation", "direction": "right"},
+    result(*TRIPLES[1]),
+)
+ENTITIES = [
+    {"id": 5, "start_offset": start, "end_offset": end, "label": label}
+    for start, end, label in TRIPLES
+]
+RECORDS = [
+    ("prodigy", {"text": TEXT, "_task_hash": 1, "spans": OBJECTS, "answer": "accept"}),
+    ("doccano", {"id": 1, "text": TEXT, "label": TRIPLES, "Comments": []}),
+    ("doccano", {"text": TEXT, "labels": TRIPLES}),
+    ("doccano", {"text": TEXT, "entities": ENTITIES, "relations": []}),
+    ("label-studio", LABELED),
+    ("spacy", [TEXT, {"entities": TRIPLES}]),
+    ("spacy", {"text": TEXT, "ents": OBJECTS, "tokens": [{"id": 0, "start": 0, "end": 3}]}),
+]
+
+
+def read(tmp_path, format, *records, name="a.jsonl", **settings):
+    content = json.dumps(records) if name == "a.json" else "\n".join(map(json.dumps, records))
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    return read_tagged(tmp_path / name, TaggedConfig(format=format, **settings))
+
+
+@pytest.mark.parametrize(("format", "record"), RECORDS)
+def test_spans_are_tags_of_words(tmp_path, format, record):
+    for name in ("a.json", "a.jsonl"):
+        data = read(tmp_path, format, record, record, name=name)
+        assert (data.tokens, data.tags) == ((WORDS,) * 2, (TAGS,) * 2)
+    words = list(read_words(tmp_path / "a.jsonl", TaggedConfig(format=format)))
+    assert words == [(1, TEXT, ""), (2, TEXT, "")]
+
+
+@pytest.mark.parametrize(("format", "record"), RECORDS)
+def test_other_format_is_named_only_if_it_is_certain(tmp_path, format, record):
+    assert recognize(record) == format
+    with pytest.raises(UserError, match=f"has texts with spans: give --data.format {format}"):
+        read(tmp_path, "auto", record)
+    other = "doccano" if format == "prodigy" else "prodigy"
+    message = f"line 1: not a record of {other}: .* has the form of --data.format {format}"
+    with pytest.raises(UserError, match=message):
+        read(tmp_path, other, record)
+    with pytest.raises(UserError, match=r"not a record of spacy: Object missing .*`ents`\. With"):
+        read(tmp_path, "spacy", {"text": TEXT, "label": ["positive"]})
+
+
+def test_records_without_an_accepted_annotation_are_left_out(tmp_path):
+    prodigy = RECORDS[0][1]
+    rejected = prodigy | {"answer": "reject"}
+    data = read(tmp_path, "prodigy", prodigy, rejected, {"text": "x", "answer": "accept"})
+    assert data.tokens == (WORDS, ("x",))
+    assert data.notices[0].endswith("first: " + f"{tmp_path}/a.jsonl, line 2: the answer is reject")
+    cancelled = task(result(*TRIPLES[0]), was_cancelled=True)
+    data = read(tmp_path, "label-studio", cancelled, LABELED | {"annotations": []}, LABELED)
+    assert (len(data), data.lines) == (1, (3,))
+    assert "skipped 2 of the sentences" in data.notices[0]
+    assert len(list(read_words(tmp_path / "a.jsonl", TaggedConfig(format="label-studio")))) == 3
+
+
+@pytest.mark.parametrize(
+    ("format", "record", "message"),
+    [
+        ("prodigy", {"text": TEXT}, "no field 'spans'"),
+        ("prodigy", {"text": " ", "spans": []}, "the text is empty"),
+        ("prodigy", {"spans": []}, r"no text in the field 'text' \(--data.token-column\)"),
+        ("prodigy", {"text": TEXT, "spans": [{"start": 0}]}, r"missing .*`end` - at `\$.spans"),
+        ("doccano", {"text": TEXT, "label": ["positive"]}, r"got `str` - at `\$\[0\]`"),
+        ("doccano", {"text": TEXT, "label": [], "labels": []}, "one of the fields label, labels"),
+        (
+            "label-studio",
+            LABELED | {"annotations": LABELED["annotations"] * 2},
+            "has 2 annotations",
+        ),
+        ("label-studio", task(result(0, 3, "A", labels=["A", "B"])), "span 0 to 3 has 2 labels"),
+        ("label-studio", task(result(0, 3, "A", text="na ")), "'Ana', is 'na ' in the file"),
+    ],
+)
+def test_bad_records_are_named_or_left_out(tmp_path, format, record, message):
+    with pytest.raises(UserError, match=rf"a.jsonl, line 2: .*{message}"):
+        read(tmp_path, format, dict(RECORDS)[format], record)
+    first = next(record for name, record in RECORDS if name == format)
+    assert len(read(tmp_path, format, first, record, on_bad="skip")) == 1
+
+
+@pytest.mark.parametrize(
+    ("spans", "message"),
+    [
+        ([(0, 33, "A")], r"span 0 to 33 \(A\) is outside the text of 32 characters"),
+        ([(-1, 3, "A")], "outside"),
+        ([(4, 4, "A")], "outside"),
+        ([(0, 2, "A")], r"span 0 to 2 \(A\), 'An', cuts the word 'Ana'"),
+        ([(6, 20, "A"), (0, 11, "B")], r"span 6 to 20 \(A\), 'Neill left St\.', overlaps"),
+        ([(18, 27, "A")], r"'t\. Gallen', cuts the word 'St'"),
+        ([(3, 4, "A")], "span 3 to 4 .* has no word"),
+        ([(0, 3, " ")], "'Ana', has no label"),
+    ],
+)
+def test_spans_that_do_not_fit_the_words_are_errors(spans, message):
+    with pytest.raises(UserError, match=message):
+        tag_words(TEXT, [Span(*span) for span in spans])
+
+
+def test_white_space_at_the_edge_of_a_span_cuts_no_word():
+    assert tag_words("in  Oslo now", [Span(2, 9, "GPE")])[1] == ["O", "B-GPE", "O"]
+
+
+def test_text_in_another_field(tmp_path):
+    record = {"data": {"title": "x"}} | {"annotations": [{"result": [result(0, 1, "A")]}]}
+    with pytest.raises(UserError, match=r"no text in the field 'text' .*the fields are 'title'"):
+        read(tmp_path, "label-studio", record)
+    data = read(tmp_path, "label-studio", record, token_column="title")
+    assert (data.tokens, data.tags) == ((("x",),), (("B-A",),))

@@ -111,7 +111,8 @@ def _to_inputs(blocks: Iterable[list[bytes]], file: str, trained: Any) -> Iterat
             try:
                 text = content.decode("utf-8").removesuffix("\r")
             except UnicodeDecodeError:
-                block.append(Input("", file, number, f"{origin}, line {number}: not UTF-8"))
+                problem = f"{origin}, line {number}: not UTF-8"
+                block.append(Input("", file, number, problem=problem))
                 continue
             if trained.input in ("text", "vector"):
                 block.append(Input(text, file, number))

@@ -1,6 +1,7 @@
 """`regard predict RUN [INPUT ...|-]`: predictions of a trained model. Inputs: regard.cli.inputs."""
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, redirect_stdout
@@ -17,7 +18,9 @@ from regard.recipes.base.inputs import Input
 from regard.recipes.base.run import Run
 from regard.recipes.registry import get_entry
 from regard.settings.declare import settings
+from regard.system.files import suffix_of
 from regard.system.progress import show_progress, track
+from regard.system.table_writer import SUFFIXES, TableWriter, open_table_atomically
 from regard.system.verbosity import print_notice
 from regard.system.writing import open_text_atomically, valid_text
 
@@ -49,7 +52,8 @@ class PredictOptions(DecodingOptions):
     classify): error stops; skip gives an empty output in their place and counts them; truncate also
     cuts texts that are too long."""
     out: Path | None = None
-    """File to write in place of standard output; it appears when it is complete. -: standard
+    """File to write in place of standard output; it appears when it is complete. FILE.csv, .tsv,
+    .jsonl or .parquet: a table, with the columns of the input and those of the answer. -: standard
     output. Runs of draw write images to it, which are else named after the text."""
     force: bool = False
     """Replace the file of --out if it exists."""
@@ -75,6 +79,7 @@ def run(argv: list[str]) -> int:
     out = options.out
     if record.recipe == "draw" or out == Path("-"):  # draw writes images to it
         out = None
+    table_path = _table_path(out, options)
     check_new(out, force=options.force)
     trained = load_trained(folder, options, record)
     if trained.input in ("text", "vector"):
@@ -82,26 +87,40 @@ def run(argv: list[str]) -> int:
     else:
         is_named = len(words) > 1 or not is_single_input(words[0], trained)
     predictor = _Predictor(trained, options, is_named=is_named)
-    results = _CocoResults(words, trained) if options.coco else None
+    results: Any = _CocoResults(words, trained) if options.coco else predictor
     with ExitStack() as stack:
         # Answers on a terminal show how far it is.
         stack.enter_context(show_progress(is_enabled=out is not None or not sys.stdout.isatty()))
-        if out is not None:
+        if table_path is not None:
+            table = stack.enter_context(open_table_atomically(table_path, trained.recipe.columns))
+            results = _TableRows(trained.recipe, table, is_ranked=predictor.is_ranked)
+        elif out is not None:
             stack.enter_context(redirect_stdout(stack.enter_context(open_text_atomically(out))))
         inputs = read_inputs(words, trained, skip_bad=options.on_bad != "error")
         for block in track(inputs, "inputs"):
             for number, given, answer in predictor.answer(block):
-                if results is None:
-                    predictor.print(number, given, answer)
-                elif not isinstance(answer, UserError):
-                    results.add(number, given, answer)
+                results.add(number, given, answer)
             sys.stdout.flush()
-        if results is not None:
+        if options.coco:
             print(json.dumps(results.entries))
     if predictor.skipped:
         count = f"{predictor.skipped} of {predictor.count}"
         print_notice(f"skipped {count} inputs, whose outputs are empty")
     return DONE
+
+
+def _table_path(out: Path | None, options: PredictOptions) -> Path | None:
+    """Return the file of --out if it is a table, by its suffix."""
+    if out is None or suffix_of(out) not in SUFFIXES:
+        return None
+    if out.suffix.lower() not in SUFFIXES:
+        raise UserError(f"{out}: tables are not compressed here: name {out.with_suffix('')}")
+    if options.json and out.suffix.lower() == ".jsonl":
+        return None
+    if options.json or options.coco:
+        option = "--json" if options.json else "--coco"
+        raise UserError(f"{option} writes JSON, and {out} is a table: name a .json file")
+    return out
 
 
 def _all_boxes(run: Run) -> tuple[Any, list[str]]:
@@ -160,7 +179,7 @@ class _Predictor:
             print_notice(f"truncated: input {number}")
         return given._replace(value=value)
 
-    def print(self, number: int, given: Input, answer: Any) -> None:
+    def add(self, number: int, given: Input, answer: Any) -> None:
         """Print the answer to an input; an empty one in place of an error."""
         is_bad = isinstance(answer, UserError)
         name = (given.file or "") if self.is_named else None  # a text among files has none
@@ -180,6 +199,43 @@ class _Predictor:
             print("\n".join(lines))
 
 
+class _TableRows:
+    """Rows of a table: the columns of the inputs, then those of the answers."""
+
+    def __init__(self, recipe: Any, table: TableWriter, *, is_ranked: bool):
+        self.recipe, self.table, self.is_ranked = recipe, table, is_ranked
+
+    def add(self, number: int, given: Input, answer: Any) -> None:
+        """Write the rows of an answer; one without an answer in place of an error."""
+        found, empty = [], dict.fromkeys(self.recipe.columns)
+        if not isinstance(answer, UserError):
+            found = self.recipe.to_rows(answer, self.table.suffix)
+        for rank, row in enumerate(found or [empty], start=1):
+            cells = empty | row
+            if self.is_ranked:
+                cells = {"input": number, "rank": rank if found else None} | cells
+            for name, value in cells.items():
+                if isinstance(value, float):  # of single precision
+                    cells[name] = float(f"{value:.7g}")
+            inputs = {}
+            for name, value in self._input_cells(given).items():
+                inputs[f"input_{name}" if name in cells else name] = value
+            self.table.write(inputs | cells)
+
+    def _input_cells(self, given: Input) -> dict[str, Any]:
+        """Return the columns of an input, with the name of a file relative to the table."""
+        cells, name = dict(given.columns), given.column or self.recipe.input_name
+        if given.source is not None:
+            cells.setdefault(name, given.source)
+            return cells
+        path = Path(given.folder, given.file or "")
+        if given.problem or path.is_absolute() or not path.exists():  # or in an archive
+            cells[name] = "" if given.problem else given.file
+        else:
+            cells[name] = os.path.relpath(path, self.table.path.parent)
+        return cells
+
+
 class _CocoResults:
     """Boxes in COCO's format of results, with the ids of the COCO file that is the only input."""
 
@@ -197,6 +253,8 @@ class _CocoResults:
                 raise UserError(f"{words[0]}: has no category {missing[0]!r}")
 
     def add(self, number: int, given: Input, answer: Any) -> None:
+        if isinstance(answer, UserError):
+            return
         image = self._images[given.file or ""] if self._images else number
         for box in answer.json["boxes"]:
             sides = [box[name] for name in ("x", "y", "width", "height")]

@@ -15,6 +15,9 @@ from regard.data.text.labels import Labels, normalize_label
 from regard.errors import UserError
 
 ItemT = TypeVar("ItemT")
+MIN_SIDE = 1e-3
+"""Side of the smallest box, in pixels or meters; in single precision, the area of a smaller box
+cannot be distinguished from 0."""
 
 
 @dataclass(frozen=True)

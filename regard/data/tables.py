@@ -9,11 +9,11 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from regard.data.bad_rows import BadRows
 from regard.data.config import Header, PairFormat, TableFormat
@@ -53,6 +53,16 @@ class Table:
         return iter(self.rows)
 
 
+class CellOfRow(NamedTuple):
+    """Cell of a table as text, the number of its row, the name of its column, and all columns."""
+
+    number: int | None = None
+    text: str = ""
+    column: str = ""
+    columns: Mapping[str, Any] = {}
+    problem: str = ""
+
+
 def read_table(
     path: str | Path,
     columns: Sequence[str | int],
@@ -62,6 +72,7 @@ def read_table(
     by_position: bool = False,
     format: TableFormat = "auto",
     blank_rows: bool = False,
+    whole: bool = False,
     content: bytes | None = None,
     bad_rows: BadRows,
 ) -> Table:
@@ -72,6 +83,8 @@ def read_table(
     by_position: `columns` are the usual names; without them the first columns are read, in files
         without a header, or of at most two columns.
     blank_rows: yield the blank lines of a CSV, too, as rows without cells.
+    whole: the last cell of a row is a dictionary of all of its columns. Without a header, their
+        names are their numbers, and `columns` if these are read by position.
     content: of a CSV, if it was read before.
     """
     path = Path(path)
@@ -80,7 +93,8 @@ def read_table(
         raise UserError(f"{path}: expected a file of the type {', '.join(FORMATS)} (also .gz ...).")
     if kind == "jsonl":
         names = [str(column) for column in columns]
-        rows = select_fields(path, read_records(path, bad_rows), names, optional, bad_rows)
+        records = read_records(path, bad_rows)
+        rows = select_fields(path, records, names, optional, bad_rows, whole=whole)
         return Table(path, names, rows)
     # On the command line, "2" is a text.
     columns = [int(column) if str(column).isdecimal() else column for column in columns]
@@ -88,28 +102,31 @@ def read_table(
         file = _open_parquet(path)
         names = _find_columns(path, file.schema_arrow.names, columns, by_position=by_position)
         records = (record for batch in file.iter_batches() for record in batch.to_pylist())
-        rows = select_fields(path, enumerate(records, start=1), names, optional, bad_rows)
+        records = enumerate(records, start=1)
+        rows = select_fields(path, records, names, optional, bad_rows, whole=whole)
         return Table(path, names, rows)
     if kind == "csv":
         rows = (line for line in read_csv(path, bad_rows, content) if line[1] or blank_rows)
     else:
         rows = ((number, text.split("\t")) for number, text in read_texts(path, bad_rows))
     is_named = any(isinstance(column, str) for column in columns)
-    width = None
+    width, keys = None, list[str]()
     if header == "yes" or (header == "auto" and (kind == "csv" or (is_named and not by_position))):
         header_row = [cell.strip() for cell in next((row for _, row in rows if row), [])]
-        width = len(header_row)
+        width, keys = len(header_row), header_row
         names = _find_columns(path, header_row, columns, by_position=by_position)
         indices = [header_row.index(name) for name in names]
         indices += [header_row.index(x) if x in header_row else _MISSING for x in optional]
     else:
         if by_position:
+            keys = [str(column) for column in columns]
             columns = range(1, len(columns) + 1)
         elif is_named:
             raise UserError(f"{path}: columns need numbers without a header, got {columns}.")
-        names = [str(column) for column in columns]
+        names = keys or [str(column) for column in columns]
         indices = [int(column) - 1 for column in columns] + [_MISSING] * len(optional)
-    return Table(path, names, _select_cells(path, rows, indices, width, bad_rows))
+    rows = _select_cells(path, rows, indices, width, bad_rows, keys=keys if whole else None)
+    return Table(path, names, rows)
 
 
 def read_rows_of_files(
@@ -149,9 +166,9 @@ def read_rows_of_files(
 
 def read_column(
     path: Path, name: str, column: int | str | None, *, header: Header, format: PairFormat = "auto"
-) -> Iterator[tuple[int, str, str]]:
-    """Yield the number and the text of each cell of a column; or 0, no text, and the problem of a
-    row. The column is that of `name`, else the first, if `column` is None."""
+) -> Iterator[CellOfRow]:
+    """Yield the cells of a column, or in their place the problem of a row. The column is that of
+    `name`, else the first, if `column` is None."""
     bad_rows = BadRows("skip")
     table = read_table(
         path,
@@ -159,10 +176,15 @@ def read_column(
         header=header,
         by_position=column is None,
         format="auto" if format in ("text", "huggingface") else format,
+        whole=True,
         bad_rows=bad_rows,
     )
     for problem, row in bad_rows.in_order(table):
-        yield (0, "", problem) if row is None else (row[0], as_text(row[1][0]), "")
+        if row is None:
+            yield CellOfRow(problem=problem)
+        else:
+            number, (cell, columns) = row
+            yield CellOfRow(number, as_text(cell), table.names[0], columns)
 
 
 def is_table(path: str | Path | None) -> bool:
@@ -298,14 +320,21 @@ def _select_cells(
     indices: Sequence[int],
     width: int | None,
     bad_rows: BadRows,
+    *,
+    keys: list[str] | None,
 ) -> Iterator[tuple[int, list[Any]]]:
+    """Yield the cells at these indices, and with the `keys` of the first ones all by name."""
     for number, row in rows:
         if not row:
             yield number, []
             continue
         width = width or max(len(row), 1 + max(indices))
         if len(row) == width:
-            yield number, [row[index] if index >= 0 else None for index in indices]
+            cells: list[Any] = [row[index] if index >= 0 else None for index in indices]
+            if keys is not None:
+                keys += map(str, range(len(keys) + 1, width + 1))
+                cells.append(dict(zip(keys, row, strict=True)))
+            yield number, cells
             continue
         where, shown = locate(path, number), excerpt(" | ".join(row))
         bad_rows.add(f"{where}: expected {width} cells, got {len(row)} ({shown})")
@@ -317,12 +346,15 @@ def select_fields(
     names: Sequence[str],
     optional: Sequence[str],
     bad_rows: BadRows,
+    *,
+    whole: bool = False,
 ) -> Iterator[tuple[int, list[Any]]]:
-    """Yield the fields of these names of objects."""
+    """Yield the fields of these names of objects, and `whole` objects after them."""
     for number, record in records:
         try:
             cells = [_get_field(record, name) for name in names]
-            yield number, [*cells, *(record.get(name) for name in optional)]
+            cells += [record.get(name) for name in optional]
+            yield number, [*cells, record] if whole else cells
         except KeyError as error:
             known = ", ".join(map(repr, record)) if isinstance(record, dict) else "missing"
             where = locate(path, number)

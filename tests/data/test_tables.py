@@ -113,7 +113,8 @@ def test_bad_rows_are_left_out_and_counted(tmp_path, name, separator):
     found = [message.partition(":")[0] for message in skipped]
     assert found == [f"{name}, line {number}" for number in (2, 3, 4)]
     reading = read_column(tmp_path / name, "source", None, header="no")
-    assert [(line, text) for line, text, problem in reading if not problem][1:] == [(5, "c")]
+    rows = [(cell.number, cell.columns) for cell in reading if not cell.problem]
+    assert rows[1:] == [(5, {"source": "c", "2": "y"})]
 
 
 def test_a_row_of_several_lines_that_is_not_utf_8_is_left_out_whole(tmp_path):

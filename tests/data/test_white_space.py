@@ -47,7 +47,7 @@ def test_texts_are_divided_by_the_separator_alone(tmp_path, name, row):
     (tmp_path / name).write_bytes((header + "".join(lines)).encode())
     assert read_pairs(tmp_path / name).sources == texts
     column = read_column(tmp_path / name, "source", None, header="auto")
-    assert [text for _, text, _ in column] == texts
+    assert [cell.text for cell in column] == texts
 
 
 @pytest.mark.parametrize("separator", [",", " ", "\t"])

@@ -9,7 +9,9 @@ from regard.settings.schemas import type_schemas
 from regard.settings.tree import apply_changes
 
 PAGE = (Path(__file__).parents[2] / "docs" / "answers.md").read_text(encoding="utf-8")
-ROWS = re.findall(r"^\| ([a-z, ]+)(?:: .+)? \| (`.+) \|$", PAGE, re.MULTILINE)
+ROWS = re.findall(
+    r"^\| ([a-z, ]+)(?:: .+)? \| (`.+) \|$", PAGE.partition("\n## JSON\n")[2], re.MULTILINE
+)
 VARIANTS = {
     "reviews": [{"data": {"target": kind}} for kind in ("class", "labels", "number")],
     "images": [{"data": {"target": kind}} for kind in ("class", "labels", "number")],

@@ -9,7 +9,7 @@ from typing import Any
 
 from PIL import Image
 
-from regard.data.annotated import AnnotatedDataset, read_annotated
+from regard.data.annotated import MIN_SIDE, AnnotatedDataset, read_annotated
 from regard.data.bad_rows import BadRows
 from regard.data.config import BoxesConfig
 from regard.data.images.coco import read_coco_boxes
@@ -18,8 +18,6 @@ from regard.data.tables import read_rows_of_files
 from regard.errors import UserError
 from regard.system.files import plain_name
 
-_MIN_SIDE = 1e-3
-"""Pixels; in single precision, the area of a smaller box cannot be distinguished from 0."""
 _SIDES = ("x", "y", "width", "height")
 _CORNERS = (("xmin", "ymin", "xmax", "ymax"), ("x1", "y1", "x2", "y2"))
 _MORE_COLUMNS = ("class", "boxes", *_CORNERS[0], *_CORNERS[1])
@@ -62,7 +60,7 @@ def _parse(row: Mapping[str, Any], size: tuple[int, int]) -> list[float]:
         raise UserError(f"expected {', '.join(_SIDES)} in numbers: {problem}") from error
     wide = min(x + width, float(size[0])) - max(x, 0.0)
     high = min(y + height, float(size[1])) - max(y, 0.0)
-    if not all(side >= _MIN_SIDE for side in (width, height, wide, high)):  # also nan
+    if not all(side >= MIN_SIDE for side in (width, height, wide, high)):  # also nan
         image = f"the image of {size[0]} x {size[1]} pixels"
         raise UserError(f"box [{x:g}, {y:g}, {width:g}, {height:g}] has no area inside {image}")
     return [x, y, width, height]

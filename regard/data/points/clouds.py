@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.annotated import AnnotatedDataset, read_annotated
+from regard.data.annotated import MIN_SIDE, AnnotatedDataset, read_annotated
 from regard.data.artifact import Artifact
 from regard.data.bad_rows import BadRows
 from regard.data.config import PointsConfig
@@ -22,7 +22,6 @@ from regard.errors import UserError
 from regard.system.files import read_bytes
 
 _NUMBERS = ("x", "y", "z", "dx", "dy", "dz")
-_LEAST_SIDE = 1e-3
 _MARGIN = 1.1
 """Factor of the largest training extent, for other clouds and scaled ones in training."""
 
@@ -50,7 +49,7 @@ class CloudScale(Artifact):
             squares = squares + (features**2).sum(0) if count else (features**2).sum(0)
             count += len(points)
         reach[:2] = reach[:2].max()  # clouds are turned about z in training
-        extent = np.maximum(2 * _MARGIN * reach, 2 * _LEAST_SIDE)
+        extent = np.maximum(2 * _MARGIN * reach, 2 * MIN_SIDE)
         means = total / max(1, count)
         deviations = np.sqrt(np.maximum(squares / max(1, count) - means**2, 0))
         deviations = np.where(deviations > 1e-6 * (1 + np.abs(means)), deviations, 1.0)
@@ -110,9 +109,9 @@ def read_clouds(path: str | Path, config: PointsConfig) -> AnnotatedDataset[NDAr
 def _parse(row: Mapping[str, Any], _points: object) -> list[float]:
     """Return center and sizes of a box."""
     box = [as_number(row.get(name)) for name in _NUMBERS]
-    if min(box[3:]) < _LEAST_SIDE:
+    if min(box[3:]) < MIN_SIDE:
         got = ", ".join(map(str, row.values()))
-        raise UserError(f"expected sizes of at least {_LEAST_SIDE:g} m, got {got}")
+        raise UserError(f"expected sizes of at least {MIN_SIDE:g} m, got {got}")
     return box
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -30,6 +30,7 @@ class DecoderRecipe(Recipe[ConfigT]):
     """Recipe whose output for a row is a list of hypotheses, best first."""
 
     decodes = True
+    columns: Mapping[str, type] = {"target": str, "score": float}
     tokenizer: Tokenizer
     """Tokenizer of outputs."""
 

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.data.annotated import Annotated, AnnotatedDataset
+from regard.data.annotated import MIN_SIDE, Annotated, AnnotatedDataset
 from regard.data.text.labels import Labels
 from regard.errors import UserError
 from regard.look.sample import Axis, DetectedBox, Image, Sample, format_score
@@ -149,6 +149,16 @@ class DetectionRecipe(FileRecipe[ConfigT]):
             lines.append("\t".join([label, f"{box.score:.3f}", *cells]))
             boxes.append(box)
         return Answer(boxes, {"boxes": [box._asdict() for box in boxes]}, lines)
+
+    @property
+    def columns(self) -> Mapping[str, type]:
+        return self.box.__annotations__
+
+    def to_rows(self, answer: Answer, suffix: str) -> list[dict[str, Any]]:
+        """Return the boxes, without those that have no size and so could not be read again."""
+        count = len(self.columns) // 2 - 1
+        boxes = answer.json["boxes"]
+        return [box for box in boxes if min([*box.values()][-count:]) >= MIN_SIDE]
 
     def box_sample(
         self, example: Example, i: int, source: Axis, places: Sequence[Any], **picture: Any

@@ -1,5 +1,6 @@
 """Inputs of a trained run and their origin: texts, files, rows of a table, items of a folder."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 TABLES = (".tsv", ".tab", ".csv", ".jsonl", ".ndjson", ".json", ".parquet")
@@ -14,8 +15,14 @@ class Input(NamedTuple):
     """File of the input, or that has it in one of its lines; `-` for standard input."""
     line: int | None = None
     """Line or row of the file, from 1."""
+    column: str = ""
+    """Name of its column, if it is in a table."""
+    columns: Mapping[str, Any] = {}
+    """All columns of its row."""
     problem: str = ""
     """Reason why it cannot be read, for inputs that are skipped."""
+    folder: str = ""
+    """Folder or archive to which the name of the file is relative; empty: the working folder."""
 
     @property
     def source(self) -> str | None:

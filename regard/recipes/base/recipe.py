@@ -146,6 +146,10 @@ class Recipe(ABC, Generic[ConfigT]):
     """Number of validation examples below which training notifies that they are few."""
     decodes: bool = False
     """True if answers are decoded token by token, by an engine (regard.engines)."""
+    input_name: str = "file"
+    """Usual name of the column of inputs in tables."""
+    columns: Mapping[str, type] = {}
+    """Columns of answers in tables, and their types; of `Answer.ranked`: the text, its score."""
     reads_tokens: bool = False
     """True if an input may be a list of tokens instead of a text."""
     look_hint: str = ""
@@ -301,11 +305,13 @@ class Recipe(ABC, Generic[ConfigT]):
             return
         options = {"test": str(path), "on_bad": "skip" if skip_bad else None}
         dataset = self.change(options, for_test=True).read("test")
+        data = self.settings.data
+        images = getattr(data, "test_images", None) or getattr(data, "images", None)
         for i, value in enumerate(dataset.inputs):
             if isinstance(value, str) or dataset.names is None:
                 yield Input(value, str(path), i + 1)
             else:
-                yield Input(value, dataset.names[i])
+                yield Input(value, dataset.names[i], folder=str(images or path.parent))
 
     def input_column(self, path: Path) -> str:
         """Return the usual name of the column of inputs; empty if a file is read as data."""
@@ -316,12 +322,19 @@ class Recipe(ABC, Generic[ConfigT]):
         data = self.settings.data
         options: Any = {option: getattr(data, option, "auto") for option in ("header", "format")}
         chosen = getattr(data, f"{name}_column", None)
-        for line, cell, problem in read_column(path, name, chosen, **options):
+        for cell in read_column(path, name, chosen, **options):
+            value, file, line = cell.text, str(path), cell.number
             if name == "file":
-                file = str(path.parent / cell.strip())
-                yield Input(file, file, problem=problem)
-            else:
-                yield Input(cell, str(path), line or None, problem)
+                value = file = str(path.parent / cell.text.strip())
+                line = None
+            yield Input(value, file, line, cell.column, cell.columns, cell.problem)
+
+    def to_rows(self, answer: Answer, suffix: str) -> list[dict[str, Any]]:
+        """Return an answer as rows of a table with a suffix such as .csv: those of the best
+        answers, or one of the keys of `Answer.json`."""
+        if answer.ranked and self.columns:
+            return [dict(zip(self.columns, one, strict=True)) for one in answer.ranked]
+        return [dict(answer.json)]
 
     def shorten(self, value: Any) -> Any:
         """Return an input cut to the maximum length of the model."""

@@ -31,6 +31,7 @@ _JOINT, _SOURCE, _TARGET = "tokenizer.json", "source_tokenizer.json", "target_to
 class TextToTextRecipe(DecoderRecipe[ConfigT]):
     """Text pairs, their tokenizers and an encoder-decoder."""
 
+    input_name = "source"
     source_tokenizer: Tokenizer
     """Tokenizer of inputs; the same object as that of outputs if they share a vocabulary."""
 

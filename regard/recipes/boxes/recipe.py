@@ -48,6 +48,7 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
     """Recipe of object detection in images. A row is a resized image with its frame."""
 
     metric = "ap"
+    input_name = "image"
     unit = "images"
     monitored = ("ap", "ap50")
     noun = "images"

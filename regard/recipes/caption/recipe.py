@@ -9,7 +9,7 @@ Source: lectures, E.1 (vector to sequence); xu2015 (attention to the image, word
         vinyals2015.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,8 @@ _MAX_NGRAM = 4
 class CaptionRecipe(DecoderRecipe[CaptionRunConfig], FileRecipe[CaptionRunConfig]):
     """Recipe of image captioning."""
 
+    input_name = "image"
+    columns: Mapping[str, type] = {"caption": str, "score": float}
     files_of_folder = ENDINGS
 
     @cached_property

@@ -7,7 +7,7 @@ Source: lectures, E.5 (sequence to set: location and duration of events); carion
 """
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from itertools import pairwise
@@ -80,6 +80,12 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     """Recipe of sound event detection."""
 
     metric = "f1"
+    columns: Mapping[str, type] = {
+        "onset": float,
+        "offset": float,
+        "label": str,
+        "probability": float,
+    }
     unit = "sounds"
     batch_rows = 64
     monitored = ("f1",)
@@ -260,6 +266,14 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             events.append(_to_json(event) | {"score": score})
             lines.append(f"{event.label}\t{score:.3f}\t{event.onset:.3f}\t{event.duration:.3f}")
         return Answer([event for event, _ in sorted(found)], {"events": events}, lines)
+
+    def to_rows(self, answer: Answer, suffix: str) -> list[dict[str, Any]]:
+        rows = []
+        for event in answer.json["events"]:
+            offset = event["onset"] + event["duration"]
+            cells = event["onset"], offset, event["label"], event["score"]
+            rows.append(dict(zip(self.columns, cells, strict=True)))
+        return rows
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
         segment, predictions = example.rows[i], example.outputs[i]

@@ -9,7 +9,7 @@ Source: lectures, D.13 (GPT); radford2018.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -66,6 +66,8 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
     monitored = ("nll", "perplexity", "bits_per_token", "unknown_tokens")
     least_val = 0  # its examples are lines, and windows of the text are validated
     decodes = True
+    input_name = "source"
+    columns: Mapping[str, type] = {"text": str, "score": float}
     tokenizer: Tokenizer
 
     def load(self, split: str) -> Dataset[Corpus]:

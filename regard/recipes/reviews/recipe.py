@@ -47,6 +47,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig], FileRecipe[ReviewsRunConfig]
     tokenizer: Tokenizer
     ratios: LogCountRatios | None = None
     nouns = ("label", "text")
+    input_name = "text"
     unit = "texts"
 
     def read_split(self, split: str) -> Pairs:

@@ -74,6 +74,7 @@ class TagsRecipe(FileRecipe[TagsRunConfig]):
     tokenizer: Tokenizer
     labels: Labels
     reads_tokens = True
+    input_name = "text"
     tables = (*TABLES, ".conll", ".conllu", ".bio", ".iob", ".iob2")
 
     def read_split(self, split: str) -> TaggedSentences:
@@ -173,7 +174,7 @@ class TagsRecipe(FileRecipe[TagsRunConfig]):
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
         for line, tokens, problem in read_words(path, self.config.data):
-            yield Input(tokens, str(path), line, problem)
+            yield Input(tokens, str(path), line, problem=problem)
 
     def shorten(self, value: str | Sequence[str]) -> str | list[str]:
         tokens, offsets = _split(value)

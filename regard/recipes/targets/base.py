@@ -1,7 +1,7 @@
 """Targets of recipes from inputs to one vector (reviews, images): a class, labels, or numbers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -48,6 +48,8 @@ class Target(ABC):
 
     metric: str
     higher_is_better: bool = True
+    columns: Mapping[str, type]
+    """Columns of an answer in a table, and their types."""
     signature: str
     """Description of the possible answers: "3 classes: bad, good, odd"."""
 

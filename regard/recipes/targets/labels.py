@@ -1,6 +1,7 @@
 """Targets that are labels: one of several classes, or any number of labels."""
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,6 +36,7 @@ class NamedTarget(Target):
     """Targets from a fixed set of names."""
 
     noun: str
+    columns: Mapping[str, type] = {"label": str, "probability": float}
 
     def __init__(self, labels: Labels, data: TargetData):
         names = data.names if isinstance(data, ImagesConfig) else ()

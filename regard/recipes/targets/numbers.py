@@ -1,5 +1,6 @@
 """Targets that are numbers."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -106,6 +107,16 @@ class NumberTarget(Target):
         value = numbers[0] if len(numbers) == 1 else tuple(numbers)
         json: NumbersAnswer = {"values": dict(zip(self.names, numbers, strict=True))}
         return Answer(value, json, [text], [Ranked(text, 1.0)])
+
+    @property
+    def columns(self) -> Mapping[str, type]:
+        return dict.fromkeys(self.scales.names or ["label"], float)
+
+    def to_row(self, values: Mapping[str, float]) -> dict[str, Any]:
+        """Return an answer as columns of a table: one, if those of training have no names."""
+        if self.scales.names or len(values) == 1:
+            return dict(zip(self.columns, values.values(), strict=True))
+        return {"label": self.separator.join(f"{value:.7g}" for value in values.values())}
 
     def reference(self, target: Any) -> dict[str, float]:
         """Return the numbers by name, with the digits of the data as far as float32 has them."""

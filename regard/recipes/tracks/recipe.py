@@ -14,7 +14,7 @@ the "best of K", which needs the true future: it tells whether one of K guesses 
 Source: pellegrini2009 (ADE, FDE); scholler2020 (constant velocity); best of K gupta2018.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -80,6 +80,7 @@ class TracksRecipe(Recipe[TracksRunConfig]):
 
     metric = "ade"
     unit = "tracks"
+    columns: Mapping[str, type] = {"frame": float, "id": str, "x": float, "y": float}
     batch_rows = 1024
     tables = ()
     files_of_folder = (".txt", ".csv", ".tsv")
@@ -231,6 +232,15 @@ class TracksRecipe(Recipe[TracksRunConfig]):
                 tracks[-1]["paths"] = [{"probability": p, "positions": one} for p, one in pairs]
         value = paths if count > 1 else paths[:, 0]
         return Answer(value, {"frames": frames, "tracks": tracks}, lines)
+
+    def to_rows(self, answer: Answer, suffix: str) -> list[dict[str, Any]]:
+        """Return the positions of the most probable paths, frame by frame."""
+        rows = []
+        for t, frame in enumerate(answer.json["frames"]):
+            for person in answer.json["tracks"]:
+                cells = frame, person["id"], *person["positions"][t]
+                rows.append(dict(zip(self.columns, cells, strict=True)))
+        return rows
 
     def _paths(self, example: Example) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the paths (people, paths, predicted, 2) of an input, and their probabilities."""

@@ -20,7 +20,7 @@ from regard.errors import is_out_of_memory
 from regard.serve.conventions import libretranslate, openai
 from regard.serve.guard import Guard
 from regard.serve.looks import page_text
-from regard.serve.openapi.document import openapi
+from regard.serve.openapi.document import DescribedRun, openapi
 from regard.serve.openapi.page import docs_page
 from regard.serve.problems import RequestError, json_response
 from regard.serve.replies import event_response, until_left
@@ -77,7 +77,10 @@ class _Routes:
     @cached_property
     def document(self) -> dict[str, Any]:
         """The OpenAPI document, with the answers to examples once the service has started."""
-        runs = [run.to_described() for run in self.service.runs.values()]
+        runs = []
+        for run in self.service.runs.values():
+            reads_tokens = run.trained.recipe.reads_tokens
+            runs.append(DescribedRun(run.describe(), run.answer, reads_tokens, run.answered))
         return openapi(runs, needs_key=self.needs_key)
 
     async def predict(self, request: Request) -> Response:

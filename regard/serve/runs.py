@@ -12,7 +12,6 @@ from regard.recipes.base.recipe import Example, Recipe
 from regard.recipes.base.trained import TrainedRun
 from regard.serve.config import LimitsConfig
 from regard.serve.metrics import Metrics
-from regard.serve.openapi.document import DescribedRun
 from regard.serve.openapi.example import example_input
 from regard.serve.problems import RequestError
 from regard.serve.requests import read_inputs
@@ -134,11 +133,6 @@ class ServedRun:
             kind, tokens = self.trained.input, self.trained.recipe.reads_tokens
             values = read_inputs([self.example], kind, self.limits, reads_tokens=tokens)
             (self.answered,) = self.trained.answer(values)
-
-    def to_described(self) -> DescribedRun:
-        """Return what the OpenAPI document says about this run."""
-        reads_tokens = self.trained.recipe.reads_tokens
-        return DescribedRun(self.describe(), self.answer, reads_tokens, self.answered)
 
     def _change_recipe(self, key: bytes) -> Recipe[Any]:
         return self.trained.recipe.change(msgspec.json.decode(key))

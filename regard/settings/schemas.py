@@ -18,7 +18,7 @@ def type_schemas(kind: type[Any]) -> dict[str, Schema]:
     The schema of another type is that of any object.
     """
     if not is_typeddict(kind):
-        return {"AnyObject": {"type": "object"}}
+        return {"AnyObject": {"type": "object", "properties": {}, "required": []}}
     found: dict[str, Schema] = {}
     waiting = [kind]
     while waiting:

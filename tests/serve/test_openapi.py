@@ -129,7 +129,6 @@ def test_reply_has_an_answer_or_an_error_for_each_input() -> None:
     assert check.is_valid(reply)
     assert check.is_valid(reply | {"answers": [answer, {"input": 2, "error": "too long"}]})
     assert check.is_valid(reply | {"look": {"page": None, "rows": None, "note": "too large"}})
-    assert not check.is_valid(reply | {"run": "dates"})
     assert not check.is_valid(reply | {"more": 1})
     assert not check.is_valid(reply | {"answers": [answer | {"error": "too long"}]})
     assert not check.is_valid(reply | {"answers": [{"label": "a"}]})

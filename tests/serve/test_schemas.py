@@ -103,7 +103,9 @@ def test_no_option_of_an_own_recipe_is_a_path() -> None:
 
     entry = Entry(name="own", summary="", config=Own, answers=("words", "size"), recipe=object)
     assert set(option_settings(entry, Own(), {})) == {"size"}
-    assert type_schemas(entry.answer_of(Own())) == {"AnyObject": {"type": "object"}}
+    assert type_schemas(entry.answer_of(Own())) == {
+        "AnyObject": {"type": "object", "properties": {}, "required": []}
+    }
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

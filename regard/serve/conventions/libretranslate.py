@@ -100,9 +100,15 @@ def _pairs(service: Service) -> Iterator[tuple[str, str, ServedRun]]:
     """Yield the source, the target and the run of each pair of languages."""
     for name, run in service.runs.items():
         if run.answer is GeneratedTexts and run.trained.input == "text":
-            codes = name.split("-")
-            is_pair = len(codes) == 2 and all(map(_name, codes))
-            yield (codes[0], codes[1], run) if is_pair else ("auto", name, run)
+            yield *languages_of(name), run
+
+
+def languages_of(name: str) -> tuple[str, str]:
+    """Return the source and the target of a run."""
+    codes = name.split("-")
+    if len(codes) == 2 and all(map(_name, codes)):
+        return codes[0], codes[1]
+    return "auto", name
 
 
 def _name(code: str) -> str | None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import time
+from collections.abc import AsyncIterator
 from functools import cached_property
 from typing import Any
 
@@ -24,8 +25,7 @@ from regard.serve.openapi.document import DescribedRun, openapi
 from regard.serve.openapi.page import docs_page
 from regard.serve.problems import RequestError, json_response
 from regard.serve.replies import event_response, until_left
-from regard.serve.requests import Query, read_query
-from regard.serve.runs import ServedRun
+from regard.serve.requests import in_time, read_query
 from regard.serve.service import Event, Service
 
 _ACCESS = logging.getLogger("regard.serve.access")
@@ -58,10 +58,10 @@ def make_app(service: Service, guard: Guard) -> ASGIApp:
             *openai.routes(service),
         ],
         exception_handlers={
-            RequestError: _answer_problem,
-            ClientDisconnect: _answer_left,
-            HTTPException: _answer_http_error,
-            Exception: _answer_failure,
+            RequestError: _answer_error,
+            ClientDisconnect: _answer_error,
+            HTTPException: _answer_error,
+            Exception: _answer_error,
         },
         max_body_size=service.limits.body,
     )
@@ -84,11 +84,16 @@ class _Routes:
         return openapi(runs, needs_key=self.needs_key)
 
     async def predict(self, request: Request) -> Response:
-        query = await read_query(request)
+        query = await in_time(read_query(request), self.service.limits.upload)
         run = self.service.run(query.run)
         options = run.read_options(query.options, is_text=query.is_text)
+        if query.stream and query.look:
+            raise RequestError(422, "a streamed answer has no look: ask for it alone", at="look")
+        if query.stream and query.on_bad == "skip":
+            raise RequestError(422, "streamed inputs are not skipped", at="on_bad")
         if query.stream:
-            return await self._stream(request, run, query, options)
+            events = self.service.stream(run, query.inputs, options, deadline=query.deadline)
+            return await event_response(request, _encode_events(events), _problem_event)
         work: list[Any] = [
             self.service.answer(
                 run, query.inputs, options, on_bad=query.on_bad, deadline=query.deadline
@@ -102,20 +107,6 @@ class _Routes:
         if looks:
             body["look"] = looks[0]
         return json_response(body)
-
-    async def _stream(
-        self, request: Request, run: ServedRun, query: Query, options: dict[str, Any]
-    ) -> Response:
-        if query.look:
-            raise RequestError(
-                422, "a streamed answer has no look: ask for it by itself", at="look"
-            )
-        if query.on_bad == "skip":
-            raise RequestError(422, "streamed inputs are not skipped", at="on_bad")
-        events = self.service.stream(run, query.inputs, options, deadline=query.deadline)
-        return await event_response(
-            request, events, _to_event, lambda problem: Event("problem", problem.to_json())
-        )
 
     async def list_runs(self, request: Request) -> Response:
         runs = [run.describe() for run in self.service.runs.values()]
@@ -149,8 +140,17 @@ class _Routes:
         return Response(self.service.metrics.text(), media_type=kind)
 
 
-def _to_event(event: Event) -> bytes:
-    return b"event: %b\ndata: %b\n\n" % (event.name.encode(), msgspec.json.encode(event.data))
+async def _encode_events(events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
+    async for event in events:
+        yield _encode_event(event.name, event.data)
+
+
+def _problem_event(problem: RequestError) -> bytes:
+    return _encode_event("problem", problem.to_json())
+
+
+def _encode_event(name: str, data: Any) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(data))
 
 
 class _Gate:
@@ -160,9 +160,8 @@ class _Gate:
         self._application, self._service, self._guard = application, service, guard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return await self._application(scope, receive, send)
-        begin, status = time.perf_counter(), 499  # the client left
+        begin, path, service = time.perf_counter(), scope["path"], self._service
+        status, held = 499, 0  # of a client that left
 
         async def send_noted(message: Message) -> None:
             nonlocal status
@@ -170,95 +169,60 @@ class _Gate:
                 status = message["status"]
             await send(message)
 
-        size = 0
         try:
-            headers = Request(scope).headers
-            self._guard.check(scope["path"], headers)
-            if scope["path"] in _COSTLY:
-                size = self._size(headers)
-                self._service.check_room(size)
-                receive = _receive_until(receive, self._service.limits.upload)
+            headers = Headers(scope=scope)
+            self._guard.check(path, headers)
+            if path in _COSTLY:
+                size = _body_size(headers, service.limits.body)
+                service.check_room(size)
+                held = size
+            service.held += held
+            await self._application(scope, receive, send_noted)
         except RequestError as problem:
-            await _error_response(scope, problem)(scope, receive, send_noted)
-        else:
-            self._service.held += size
-            try:
-                await self._application(scope, receive, send_noted)
-            except asyncio.CancelledError:
-                self._service.metrics.cancel()
-            finally:
-                self._service.held -= size
+            await _error_response(path, problem)(scope, receive, send_noted)
+        except asyncio.CancelledError:
+            service.metrics.cancel()
         finally:
-            seconds = time.perf_counter() - begin
+            service.held -= held
             # Not the path itself, which may hold anything.
-            route = scope["path"] if scope["path"] in _COSTLY else "other"
+            route = path if path in _COSTLY else "other"
             route = scope["route"].path if "route" in scope else route
-            self._service.metrics.finish_request(route, status, seconds)
+            seconds = time.perf_counter() - begin
+            service.metrics.finish_request(route, status, seconds)
             if _ACCESS.isEnabledFor(logging.INFO):
                 entry = {"time": round(time.time(), 3), "method": scope["method"], "route": route}
                 entry |= {"status": status, "seconds": round(seconds, 6)}
                 _ACCESS.info(json.dumps(entry))
 
-    def _size(self, headers: Headers) -> int:
-        """Return the size of a body, the largest one if it is not known.
 
-        Raises: RequestError 413 for one that is too large.
-        """
-        length, most = headers.get("content-length", ""), self._service.limits.body
-        if not length.isdecimal():
-            return most  # Starlette ends it at the limit
-        if int(length) > most:
-            raise RequestError(413, f"the body may have {most:,} bytes, got {int(length):,}")
-        return int(length)
+def _body_size(headers: Headers, most: int) -> int:
+    """Return the size of a body, the largest one if it is not known.
 
-
-def _receive_until(receive: Receive, seconds: float) -> Receive:
-    """Return a function that receives, and raises RequestError 408 for a body that is late."""
-    end, is_read = time.perf_counter() + seconds, False
-
-    async def receive_in_time() -> Message:
-        nonlocal is_read
-        if is_read:
-            return await receive()
-        try:
-            async with asyncio.timeout(end - time.perf_counter()):
-                message = await receive()
-        except TimeoutError as error:
-            headers = {"Connection": "close"}
-            raise RequestError(408, "the body did not arrive in time", headers=headers) from error
-        is_read = not message.get("more_body", False)
-        return message
-
-    return receive_in_time
+    Raises: RequestError 413 for one that is too large.
+    """
+    length = headers.get("content-length", "")
+    size = int(length) if length.isdecimal() else most  # Starlette ends it at the limit
+    if size > most:
+        raise RequestError(413, f"the body may have {most:,} bytes, got {size:,}")
+    return size
 
 
-async def _answer_problem(request: Request, problem: Exception) -> Response:
-    assert isinstance(problem, RequestError)
-    return _error_response(request.scope, problem)
-
-
-async def _answer_left(request: Request, error: Exception) -> Response:
-    """Answer a client that left while its body was read, which no one receives."""
-    return Response(status_code=499)
-
-
-async def _answer_http_error(request: Request, error: Exception) -> Response:
-    """Answer errors of Starlette: unknown paths, methods, forms and bodies that are too large."""
-    assert isinstance(error, HTTPException)
-    problem = RequestError(error.status_code, error.detail, headers=error.headers)
-    return _error_response(request.scope, problem)
-
-
-async def _answer_failure(request: Request, error: Exception) -> Response:
+async def _answer_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, ClientDisconnect):  # while its body was read: no one receives this
+        return Response(status_code=499)
     problem = RequestError(500, "the service failed: its log says why")
-    if is_out_of_memory(error):
+    if isinstance(error, RequestError):
+        problem = error
+    elif isinstance(error, HTTPException):  # unknown paths, methods, forms, too large bodies
+        problem = RequestError(error.status_code, error.detail, headers=error.headers)
+    elif is_out_of_memory(error):
         problem = RequestError(503, "not enough memory", headers={"Retry-After": "5"})
-    return _error_response(request.scope, problem)
+    return _error_response(request.scope["path"], problem)
 
 
-def _error_response(scope: Scope, problem: RequestError) -> Response:
+def _error_response(path: str, problem: RequestError) -> Response:
     """Return the response to an error in the form of the path's convention."""
-    for path, respond in _CONVENTIONS.items():
-        if scope["path"].startswith(path):
+    for begin, respond in _CONVENTIONS.items():
+        if path.startswith(begin):
             return respond(problem)
     return problem.response()

@@ -1,8 +1,8 @@
 """Replies that take a while: computed until the client leaves, or streamed as events."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -10,17 +10,16 @@ from starlette.types import Receive
 
 from regard.serve.problems import RequestError
 
-EventT = TypeVar("EventT")
 
-
-async def until_left(request: Request, work: "asyncio.Future[Any]") -> Any:
+async def until_left(request: Request, work: Awaitable[Any]) -> Any:
     """Return the result of work, which is cancelled if the client leaves."""
+    working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_wait_until_left(request.receive))
     try:
-        await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            work.cancel()
-        return await work
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            working.cancel()
+        return await working
     finally:
         leaving.cancel()
 
@@ -31,25 +30,22 @@ async def _wait_until_left(receive: Receive) -> None:
 
 
 async def event_response(
-    request: Request,
-    events: AsyncIterator[EventT],
-    encode: Callable[[EventT], bytes],
-    to_event: Callable[[RequestError], EventT],
+    request: Request, events: AsyncIterator[bytes], to_event: Callable[[RequestError], bytes]
 ) -> Response:
     """Return a response of server-sent events.
 
-    to_event: an error after the first event as the last one.
+    to_event: encodes an error after the first event, which is the last one.
     Raises: RequestError before the first event.
     """
-    first = await until_left(request, asyncio.ensure_future(anext(events)))
+    first = await until_left(request, anext(events))
 
-    async def encoded() -> AsyncIterator[bytes]:
+    async def all_events() -> AsyncIterator[bytes]:
         try:
-            yield encode(first)
+            yield first
             async for event in events:
-                yield encode(event)
+                yield event
         except RequestError as problem:
-            yield encode(to_event(problem))
+            yield to_event(problem)
 
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(encoded(), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(all_events(), media_type="text/event-stream", headers=headers)

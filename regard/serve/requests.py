@@ -3,11 +3,13 @@
 An input that is a file comes as its bytes, in JSON as base64; a name of a file is never opened.
 """
 
+import asyncio
 import base64
 import binascii
 import io
 import zipfile
-from typing import Annotated, Any, Literal
+from collections.abc import Awaitable
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 import soundfile
@@ -19,6 +21,8 @@ from regard.data.images.files import FORMATS
 from regard.errors import UserError
 from regard.serve.config import LimitsConfig
 from regard.serve.problems import RequestError
+
+T = TypeVar("T")
 
 _BODIES = ("image/", "audio/", "text/csv", "text/plain")
 """Types of a body that is one input, besides application/octet-stream."""
@@ -72,6 +76,16 @@ async def read_query(request: Request) -> Query:
         else:
             known["options"][name] = value
     return to_struct(known, Query, strict=not is_text)
+
+
+async def in_time(reading: Awaitable[T], seconds: float) -> T:
+    """Return what is read from a body. Raises: RequestError 408 if the body is late."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await reading
+    except TimeoutError as error:
+        headers = {"Connection": "close"}
+        raise RequestError(408, "the body did not arrive in time", headers=headers) from error
 
 
 async def _read_form(request: Request, values: dict[str, Any]) -> None:

@@ -86,9 +86,14 @@ class ServedRun:
         except (TypeError, ValueError) as error:
             raise RequestError(422, str(error)) from error
 
+    def read(self, inputs: Sequence[Any]) -> list[Any]:
+        """Return the inputs of a request, or their errors: see `read_inputs`."""
+        tokens = self.trained.recipe.reads_tokens
+        return read_inputs([*inputs], self.trained.input, self.limits, reads_tokens=tokens)
+
     def prepare(
-        self, inputs: Sequence[Any], recipe: Recipe[Any], *, is_skipping: bool
-    ) -> tuple[list[Any], list[str]]:
+        self, inputs: Sequence[Any], recipe: Recipe[Any], is_skipping: bool
+    ) -> tuple[list[Example | UserError], list[str]]:
         """Return inputs as examples or errors of those that are skipped, and notes on them.
 
         Raises: RequestError with the place of the first input that cannot be used.
@@ -97,7 +102,7 @@ class ServedRun:
         recipe = copy.copy(recipe)
         recipe.notify = notes.append
         examples: list[Example | UserError] = []
-        for number, value in enumerate(inputs, start=1):
+        for number, value in enumerate(self.read(inputs), start=1):
             try:
                 if isinstance(value, UserError):
                     raise value
@@ -130,9 +135,7 @@ class ServedRun:
     def warm_up(self) -> None:
         """Compute one answer, so that loops are compiled before the first request."""
         if self.example is not None:
-            kind, tokens = self.trained.input, self.trained.recipe.reads_tokens
-            values = read_inputs([self.example], kind, self.limits, reads_tokens=tokens)
-            (self.answered,) = self.trained.answer(values)
+            (self.answered,) = self.trained.answer(self.read([self.example]))
 
     def _change_recipe(self, key: bytes) -> Recipe[Any]:
         return self.trained.recipe.change(msgspec.json.decode(key))

@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -14,7 +15,6 @@ from regard.serve.looks import Looks
 from regard.serve.metrics import Metrics
 from regard.serve.problems import RequestError
 from regard.serve.queue import Job
-from regard.serve.requests import read_inputs
 from regard.serve.runs import ServedRun
 
 _SHORT = 2_000
@@ -23,6 +23,7 @@ _POLL = 0.015
 """Seconds between two looks at the tokens of streamed answers."""
 _MAX_LOOKS = 32
 """Looks that wait."""
+_LATE = "the answer was not computed within the deadline"
 
 
 class Counts(NamedTuple):
@@ -145,19 +146,17 @@ class Service:
 
         Raises: RequestError for a wrong input, or if the deadline is missed.
         """
-        jobs: list[Job | None] = []
+        jobs: list[Job | UserError] = []
         try:
             async with asyncio.timeout(self._seconds(deadline)):
-                examples, notes, jobs = await self._submit(run, inputs, options, on_bad == "skip")
-                await asyncio.gather(*(job.future for job in jobs if job is not None))
+                jobs, notes = await self._submit(run, inputs, options, is_skipping=on_bad == "skip")
+                futures = [job.future for job in jobs if isinstance(job, Job)]
+                await asyncio.gather(*futures, return_exceptions=True)
+            return self._reply(run, jobs, notes)
         except TimeoutError as error:
-            raise RequestError(504, "the answer was not computed within the deadline") from error
-        except ValueError as error:
-            raise RequestError(422, str(error), at=_place(jobs)) from error
+            raise RequestError(504, _LATE) from error
         finally:
             self._drop(run, jobs)
-        answers, counts = self._answers(run, examples, jobs)
-        return Reply(answers, notes, counts)
 
     async def stream(
         self,
@@ -168,28 +167,32 @@ class Service:
         deadline: float | None = None,
     ) -> AsyncIterator[Event]:
         """Yield the tokens of answers while they are decoded, then the answers."""
-        examples, notes, jobs = await self._submit(run, inputs, options, False, is_streamed=True)
+        recipe, _ = run.change(options)
+        try:
+            recipe.check_progress()
+        except UserError as error:
+            raise RequestError(422, str(error), at="stream") from error
+        end = time.perf_counter() + self._seconds(deadline)
+        jobs, notes = await self._submit(run, inputs, options, is_streamed=True)
         told = ["" for _ in jobs]
-        pending = [job.future for job in jobs if job is not None]
-        end = asyncio.get_running_loop().time() + self._seconds(deadline)
+        pending = [job.future for job in jobs if isinstance(job, Job)]
         try:
             while pending:
                 _, rest = await asyncio.wait(pending, timeout=_POLL)
                 pending = list(rest)
                 for number, job in enumerate(jobs):
-                    text = _partial_text(job)
+                    text = _partial_text(number, job)
                     if len(text) > len(told[number]):
                         new = text[len(told[number]) :]
                         told[number] = text
                         yield Event("token", {"input": number + 1, "text": new})
-                if pending and asyncio.get_running_loop().time() > end:
-                    raise RequestError(504, "the answer was not computed within the deadline")
-            for answer, counts in zip(*self._answers(run, examples, jobs), strict=True):
-                yield Event("answer", answer, counts)
-        except ValueError as error:
-            raise RequestError(422, str(error), at=_place(jobs)) from error
+                if pending and time.perf_counter() > end:
+                    raise RequestError(504, _LATE)
+            reply = self._reply(run, jobs, notes)
         finally:
             self._drop(run, jobs)
+        for answer, counts in zip(reply.answers, reply.counts, strict=True):
+            yield Event("answer", answer, counts)
         yield Event("done", {"run": run.name, "weights": run.weights, "notes": notes})
 
     async def look(
@@ -213,9 +216,7 @@ class Service:
             model = copy.deepcopy(run.trained._model)
             self._copies[run.name] = TrainedRun(run.trained.recipe, model, run.trained.folder)
         try:
-            kind, recipe = run.trained.input, run.trained.recipe
-            values = read_inputs([*inputs], kind, self.limits, reads_tokens=recipe.reads_tokens)
-            return self.looks.compute(self._copies[run.name], values, dict(options))
+            return self.looks.compute(self._copies[run.name], run.read(inputs), dict(options))
         except (TypeError, ValueError) as error:
             raise RequestError(422, str(error), at="look") from error
 
@@ -224,67 +225,58 @@ class Service:
         run: ServedRun,
         inputs: Sequence[Any],
         options: Mapping[str, Any],
-        is_skipping: bool,
         *,
+        is_skipping: bool = False,
         is_streamed: bool = False,
-    ) -> tuple[list[Any], list[str], list[Job | None]]:
-        """Prepare inputs and put them into the queue; the job of an error is None."""
+    ) -> tuple[list[Job | UserError], list[str]]:
+        """Prepare inputs and put them into the queue.
+
+        Returns their jobs, or errors of those that are skipped, and notes on the inputs.
+        """
         if self.is_draining:
             raise RequestError(503, "the service ends")
         recipe, key = run.change(options)
-        if is_streamed:
-            try:
-                recipe.check_progress()
-            except UserError as error:
-                raise RequestError(422, str(error), at="stream") from error
         loop = asyncio.get_running_loop()
         characters = sum(len(value) for value in inputs if isinstance(value, str))
-        is_short = run.trained.input == "text" and characters < _SHORT
-
-        def prepare() -> tuple[list[Any], list[str]]:
-            kind, tokens = run.trained.input, recipe.reads_tokens
-            values = read_inputs([*inputs], kind, self.limits, reads_tokens=tokens)
-            return run.prepare(values, recipe, is_skipping=is_skipping)
-
-        if is_short:
-            examples, notes = prepare()
+        if run.trained.input == "text" and characters < _SHORT:
+            examples, notes = run.prepare(inputs, recipe, is_skipping)
         else:
             self._num_preparing += len(inputs)
             try:
-                examples, notes = await loop.run_in_executor(self._preparing, prepare)
+                examples, notes = await loop.run_in_executor(
+                    self._preparing, run.prepare, inputs, recipe, is_skipping
+                )
             finally:
                 self._num_preparing -= len(inputs)
-        jobs: list[Job | None] = []
+        jobs: list[Job | UserError] = []
         for example in examples:
-            job = None
             if isinstance(example, Example):
-                job = Job(example, recipe, key, loop.create_future(), is_streamed)
-            jobs.append(job)
-        run.workers.queue.put([job for job in jobs if job is not None])
-        return examples, notes, jobs
-
-    def _answers(
-        self, run: ServedRun, examples: Sequence[Any], jobs: Sequence[Job | None]
-    ) -> tuple[list[dict[str, Any]], list[Counts]]:
-        answers: list[dict[str, Any]] = []
-        counts: list[Counts] = []
-        for number, (example, job) in enumerate(zip(examples, jobs, strict=True), start=1):
-            if job is None:
-                answers.append({"input": number, "error": str(example)})
-                counts.append(Counts())
+                jobs.append(Job(example, recipe, key, loop.create_future(), is_streamed))
             else:
-                answer: Answer = job.future.result()
-                answers.append({"input": number, **answer.json})
-                read = sum(len(getattr(row, "ids", ())) for row in example.rows)
-                counts.append(Counts(read, answer.num_tokens, answer.is_finished))
-        self.metrics.finish_inputs(run.name, len(answers))
-        self.metrics.add_tokens(run.name, "input", sum(one.read for one in counts))
-        self.metrics.add_tokens(run.name, "output", sum(one.written for one in counts))
-        return answers, counts
+                jobs.append(example)
+        run.workers.queue.put([job for job in jobs if isinstance(job, Job)])
+        return jobs, notes
 
-    def _drop(self, run: ServedRun, jobs: Sequence[Job | None]) -> None:
+    def _reply(self, run: ServedRun, jobs: Sequence[Job | UserError], notes: list[str]) -> Reply:
+        """Return the answers of jobs that are computed. Raises: RequestError if one failed."""
+        reply = Reply([], notes, [])
+        for number, job in enumerate(jobs):
+            if isinstance(job, UserError):
+                content, counts = {"error": str(job)}, Counts()
+            else:
+                answer = _result(number, job)
+                read = sum(len(getattr(row, "ids", ())) for row in job.example.rows)
+                content, counts = answer.json, Counts(read, answer.num_tokens, answer.is_finished)
+            reply.answers.append({"input": number + 1, **content})
+            reply.counts.append(counts)
+        self.metrics.finish_inputs(run.name, len(jobs))
+        self.metrics.add_tokens(run.name, "input", sum(one.read for one in reply.counts))
+        self.metrics.add_tokens(run.name, "output", sum(one.written for one in reply.counts))
+        return reply
+
+    def _drop(self, run: ServedRun, jobs: Sequence[Job | UserError]) -> None:
         """Take the jobs that are not computed out of the queue."""
-        known = [job for job in jobs if job is not None]
+        known = [job for job in jobs if isinstance(job, Job)]
         for job in known:
             job.future.cancel()
         # Those of a request that failed or whose client left may be cancelled already.
@@ -298,20 +290,21 @@ class Service:
         return self.limits.deadline if deadline is None else min(deadline, self.limits.deadline)
 
 
-def _place(jobs: Sequence[Job | None]) -> str:
-    """Return the place of the first input whose job failed."""
-    for number, job in enumerate(jobs):
-        future = None if job is None else job.future
-        if future is not None and future.done() and not future.cancelled() and future.exception():
-            return f"inputs[{number}]"
-    return ""
+def _result(number: int, job: Job) -> Answer:
+    """Return the answer to input `number`, from 0. Raises: RequestError with its place."""
+    try:
+        return job.future.result()
+    except ValueError as error:
+        raise RequestError(422, str(error), at=f"inputs[{number}]") from error
 
 
-def _partial_text(job: Job | None) -> str:
+def _partial_text(number: int, job: Job | UserError) -> str:
     """Return the text of the tokens of a job so far; all of it when it is computed."""
-    if job is not None and job.future.done():
-        return job.future.result().ranked[0].text
-    if job is None or job.progress is None or not job.example.rows:
+    if isinstance(job, UserError):
+        return ""
+    if job.future.done():
+        return _result(number, job).ranked[0].text
+    if job.progress is None or not job.example.rows:
         return ""
     progress, row = job.progress
     return job.recipe.partial_text(job.example.rows[0], progress.tokens(row))

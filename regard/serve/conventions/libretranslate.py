@@ -4,7 +4,6 @@ A run whose folder is named by two codes of languages, such as en-de, translates
 other run translates from `auto` to its name.
 """
 
-import asyncio
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -18,7 +17,7 @@ from regard.recipes.base.answers import GeneratedTexts
 from regard.serve.guard import Guard
 from regard.serve.problems import RequestError, json_response
 from regard.serve.replies import until_left
-from regard.serve.requests import decode_object, to_struct
+from regard.serve.requests import decode_object, in_time, to_struct
 from regard.serve.runs import ServedRun
 from regard.serve.service import Service
 
@@ -40,9 +39,9 @@ def routes(service: Service, guard: Guard) -> list[Route]:
     async def translate(request: Request) -> Response:
         is_json = request.headers.get("content-type", "").startswith("application/json")
         if is_json:
-            values = decode_object(await request.body())
+            values = decode_object(await in_time(request.body(), service.limits.upload))
         else:
-            values = dict(await request.form(max_files=0))
+            values = dict(await in_time(request.form(max_files=0), service.limits.upload))
         query = to_struct(values, TranslationQuery, strict=is_json)
         header = request.headers.get("authorization", "")
         guard.check_key(f"Bearer {query.api_key}" if query.api_key else header)
@@ -53,7 +52,7 @@ def routes(service: Service, guard: Guard) -> list[Route]:
         n_best = min(1 + query.alternatives, run.options["beam"].value)
         is_one = isinstance(query.q, str)
         work = service.answer(run, [query.q] if is_one else query.q, {"n_best": n_best})
-        reply = await until_left(request, asyncio.ensure_future(work))
+        reply = await until_left(request, work)
         body: dict[str, list[Any]] = {"translatedText": []}
         for answer in reply.answers:
             best, *others = [output["text"] for output in answer["outputs"]]

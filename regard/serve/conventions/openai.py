@@ -19,7 +19,7 @@ from regard.errors import UserError
 from regard.recipes.base.answers import ContinuedText
 from regard.serve.problems import RequestError, json_response
 from regard.serve.replies import event_response, until_left
-from regard.serve.requests import decode_object, to_struct
+from regard.serve.requests import decode_object, in_time, to_struct
 from regard.serve.runs import ServedRun
 from regard.serve.schemas import convert_option
 from regard.serve.service import Counts, Service
@@ -101,8 +101,8 @@ class _Completion:
         usage = _usage([reply.counts for reply in replies])
         return self.head | {"choices": parts, "usage": usage}
 
-    async def stream(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield parts of choices, one sample of all prompts after the other; {} is the last."""
+    async def stream(self) -> AsyncIterator[bytes]:
+        """Yield parts of choices as events, one sample of all prompts after the other."""
         counts: list[list[Counts]] = [[] for _ in self.samples]
         for sample, options in enumerate(self.samples):
             choices = []
@@ -111,23 +111,23 @@ class _Completion:
             async for event in self.service.stream(self.run, self.prompts, options):
                 if event.name != "done":
                     choice, text = choices[event.data["input"] - 1], event.data["text"]
-                    yield self.head | {"choices": [choice.add(text, event.counts)]}
+                    yield _to_event(self.head | {"choices": [choice.add(text, event.counts)]})
                 if event.counts is not None:
                     counts[sample].append(event.counts)
         if (self.query.stream_options or {}).get("include_usage"):
-            yield self.head | {"choices": [], "usage": _usage(counts)}
-        yield {}
+            yield _to_event(self.head | {"choices": [], "usage": _usage(counts)})
+        yield b"data: [DONE]\n\n"
 
 
 def routes(service: Service) -> list[Route]:
     """Return the routes of the convention."""
 
     async def complete(request: Request) -> Response:
-        completion = _Completion(service, decode_object(await request.body()))
+        body = await in_time(request.body(), service.limits.upload)
+        completion = _Completion(service, decode_object(body))
         if completion.query.stream:
-            return await event_response(request, completion.stream(), _to_event, _to_error)
-        work = asyncio.ensure_future(completion.answer())
-        return json_response(await until_left(request, work))
+            return await event_response(request, completion.stream(), _error_event)
+        return json_response(await until_left(request, completion.answer()))
 
     async def list_models(request: Request) -> Response:
         models = [_model(run) for run in _runs(service).values()]
@@ -156,8 +156,12 @@ def _to_error(problem: RequestError) -> dict[str, Any]:
     return {"error": error | {"code": _CODES.get(problem.status)}}
 
 
+def _error_event(problem: RequestError) -> bytes:
+    return _to_event(_to_error(problem))
+
+
 def _to_event(data: dict[str, Any]) -> bytes:
-    return b"data: %b\n\n" % (msgspec.json.encode(data) if data else b"[DONE]")
+    return b"data: %b\n\n" % msgspec.json.encode(data)
 
 
 def _read_options(run: ServedRun, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,8 +25,9 @@ from regard.serve.openapi.document import DescribedRun, openapi
 from regard.serve.openapi.page import docs_page
 from regard.serve.problems import RequestError, json_response
 from regard.serve.replies import event_response, until_left
-from regard.serve.requests import in_time, read_query
-from regard.serve.service import Event, Service
+from regard.serve.requests import Query, in_time, read_query
+from regard.serve.runs import ServedRun
+from regard.serve.service import Service, Token
 
 _ACCESS = logging.getLogger("regard.serve.access")
 _COSTLY = ("/v1/predict", "/translate", "/v1/completions")
@@ -86,27 +87,33 @@ class _Routes:
     async def predict(self, request: Request) -> Response:
         query = await in_time(read_query(request), self.service.limits.upload)
         run = self.service.run(query.run)
-        options = run.read_options(query.options, is_text=query.is_text)
+        query.options = run.read_options(query.options, is_text=query.is_text)
         if query.stream and query.look:
             raise RequestError(422, "a streamed answer has no look: ask for it alone", at="look")
         if query.stream and query.on_bad == "skip":
             raise RequestError(422, "streamed inputs are not skipped", at="on_bad")
         if query.stream:
-            events = self.service.stream(run, query.inputs, options, deadline=query.deadline)
-            return await event_response(request, _encode_events(events), _problem_event)
-        work: list[Any] = [
-            self.service.answer(
-                run, query.inputs, options, on_bad=query.on_bad, deadline=query.deadline
-            )
-        ]
+            return await event_response(request, self._events(run, query), _problem_event)
+        work: list[Any] = [self.service.answer(run, query)]
         if query.look:
-            work.append(self.service.look(run, query.inputs, options))
+            work.append(self.service.look(run, query))
         reply, *looks = await until_left(request, asyncio.gather(*work))
-        body = {"run": run.name, "weights": run.weights, "answers": reply.answers}
+        body = {"run": run.name, "weights": run.weights, "answers": reply.to_json()}
         body["notes"] = reply.notes
         if looks:
             body["look"] = looks[0]
         return json_response(body)
+
+    async def _events(self, run: ServedRun, query: Query) -> AsyncIterator[bytes]:
+        """Yield the events of a streamed answer: token, answer, done."""
+        async for part in self.service.stream(run, query):
+            if isinstance(part, Token):
+                yield _encode_event("token", {"input": part.number, "text": part.text})
+                continue
+            for answer in part.to_json():
+                yield _encode_event("answer", answer)
+            done = {"run": run.name, "weights": run.weights, "notes": part.notes}
+            yield _encode_event("done", done)
 
     async def list_runs(self, request: Request) -> Response:
         runs = [run.describe() for run in self.service.runs.values()]
@@ -125,7 +132,7 @@ class _Routes:
         return json_response({"state": "live"})
 
     async def ready(self, request: Request) -> Response:
-        if self.service.is_draining:
+        if self.service.is_draining():
             return json_response({"state": "draining"}, status=503)
         return json_response({"state": "ready"})
 
@@ -138,11 +145,6 @@ class _Routes:
     async def metrics(self, request: Request) -> Response:
         kind = "text/plain; version=0.0.4; charset=utf-8"
         return Response(self.service.metrics.text(), media_type=kind)
-
-
-async def _encode_events(events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
-    async for event in events:
-        yield _encode_event(event.name, event.data)
 
 
 def _problem_event(problem: RequestError) -> bytes:
@@ -181,14 +183,15 @@ class _Gate:
         except RequestError as problem:
             await _error_response(path, problem)(scope, receive, send_noted)
         except asyncio.CancelledError:
-            service.metrics.cancel()
+            service.metrics.cancelled.inc()
         finally:
             service.held -= held
             # Not the path itself, which may hold anything.
             route = path if path in _COSTLY else "other"
             route = scope["route"].path if "route" in scope else route
             seconds = time.perf_counter() - begin
-            service.metrics.finish_request(route, status, seconds)
+            service.metrics.requests.labels(route, status).inc()
+            service.metrics.seconds.labels(route).observe(seconds)
             if _ACCESS.isEnabledFor(logging.INFO):
                 entry = {"time": round(time.time(), 3), "method": scope["method"], "route": route}
                 entry |= {"status": status, "seconds": round(seconds, 6)}

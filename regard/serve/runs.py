@@ -44,7 +44,7 @@ class ServedRun:
         self.engine = trained.engine
         self.is_compiled = trained.recipe.decodes and self.engine.name == "compiled"
         count = (workers or _WORKERS) if self.is_compiled else 1
-        self.workers = Workers(trained, count, metrics.start_job)
+        self.workers = Workers(trained, count, metrics.waits.observe)
         self.example = example_input(trained)
         self.answered: dict[str, Any] | None = None
         """Answer to the example."""

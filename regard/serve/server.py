@@ -41,18 +41,6 @@ class _Protocol(HttpToolsProtocol):
         super().on_message_complete()
 
 
-class _Server(uvicorn.Server):
-    """Server that tells the service when it begins to end."""
-
-    def __init__(self, config: uvicorn.Config, service: Service):
-        super().__init__(config)
-        self._service = service
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._service.is_draining = True
-        await super().shutdown(sockets)
-
-
 def serve(
     trained: Mapping[str, TrainedRun],
     listener: socket.socket,
@@ -72,6 +60,7 @@ def serve(
     config = uvicorn.Config(
         make_app(service, guard),
         http=_Protocol,
+        ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -89,8 +78,10 @@ def serve(
     gc.collect()
     gc.freeze()
     gc.set_threshold(700, 10, 1_000)
+    server = uvicorn.Server(config)
+    service.is_draining = lambda: server.should_exit
     try:
-        _Server(config, service).run(sockets=[listener])
+        server.run(sockets=[listener])
     except KeyboardInterrupt:  # the signal that ended it, raised again
         pass
     finally:

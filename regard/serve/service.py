@@ -3,7 +3,7 @@
 import asyncio
 import copy
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from regard.serve.looks import Looks
 from regard.serve.metrics import Metrics
 from regard.serve.problems import RequestError
 from regard.serve.queue import Job
+from regard.serve.requests import Query
 from regard.serve.runs import ServedRun
 
 _SHORT = 2_000
@@ -26,31 +27,36 @@ _MAX_LOOKS = 32
 _LATE = "the answer was not computed within the deadline"
 
 
-class Counts(NamedTuple):
-    """Number of tokens of an input and of its answer."""
+class Token(NamedTuple):
+    """Text of the next tokens of an answer."""
 
-    read: int = 0
-    written: int = 0
-    is_finished: bool = True
-    """False if the answer is cut at the maximum length."""
+    number: int
+    """Number of the input, from 1."""
+    text: str
 
 
 class Reply(NamedTuple):
-    """Answers as JSON, in the order of the inputs, and notes on the inputs."""
+    """Answers to the inputs of a request."""
 
-    answers: list[dict[str, Any]]
+    answers: list[Any]
+    """An `Answer` to each input, or the UserError of one that is skipped."""
     notes: list[str]
-    counts: list[Counts]
-    """Of each answer."""
+    """Notes on the inputs."""
+    num_read: int
+    """Number of tokens of the inputs."""
 
+    @property
+    def num_written(self) -> int:
+        """Number of tokens of the answers."""
+        return sum(one.num_tokens for one in self.answers if isinstance(one, Answer))
 
-class Event(NamedTuple):
-    """Event of a streamed answer: token, answer or done."""
-
-    name: str
-    data: dict[str, Any]
-    counts: Counts | None = None
-    """Of an answer."""
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return the answers with the numbers of their inputs."""
+        entries = []
+        for number, answer in enumerate(self.answers, start=1):
+            content = answer.json if isinstance(answer, Answer) else {"error": str(answer)}
+            entries.append({"input": number, **content})
+        return entries
 
 
 class Service:
@@ -67,7 +73,8 @@ class Service:
         self.runs: dict[str, ServedRun] = {}
         for name, one in trained.items():
             self.runs[name] = ServedRun(name, one, limits, self.metrics, workers)
-        self.is_draining = False
+        self.is_draining: Callable[[], bool] = lambda: False
+        """Returns True when the process ends."""
         self.held = 0
         """Bytes of the bodies of the requests in progress."""
         # Files are decoded in one thread, and looks are computed in another.
@@ -133,23 +140,15 @@ class Service:
             raise RequestError(404, f"there is no run {name!r}; the runs are: {names}", at="run")
         return self.runs[name]
 
-    async def answer(
-        self,
-        run: ServedRun,
-        inputs: Sequence[Any],
-        options: Mapping[str, Any],
-        *,
-        on_bad: str = "error",
-        deadline: float | None = None,
-    ) -> Reply:
+    async def answer(self, run: ServedRun, query: Query) -> Reply:
         """Return the answers to inputs.
 
         Raises: RequestError for a wrong input, or if the deadline is missed.
         """
         jobs: list[Job | UserError] = []
         try:
-            async with asyncio.timeout(self._seconds(deadline)):
-                jobs, notes = await self._submit(run, inputs, options, is_skipping=on_bad == "skip")
+            async with asyncio.timeout(self._seconds(query)):
+                jobs, notes = await self._submit(run, query)
                 futures = [job.future for job in jobs if isinstance(job, Job)]
                 await asyncio.gather(*futures, return_exceptions=True)
             return self._reply(run, jobs, notes)
@@ -158,22 +157,15 @@ class Service:
         finally:
             self._drop(run, jobs)
 
-    async def stream(
-        self,
-        run: ServedRun,
-        inputs: Sequence[Any],
-        options: Mapping[str, Any],
-        *,
-        deadline: float | None = None,
-    ) -> AsyncIterator[Event]:
+    async def stream(self, run: ServedRun, query: Query) -> AsyncIterator[Token | Reply]:
         """Yield the tokens of answers while they are decoded, then the answers."""
-        recipe, _ = run.change(options)
+        recipe, _ = run.change(query.options)
         try:
             recipe.check_progress()
         except UserError as error:
             raise RequestError(422, str(error), at="stream") from error
-        end = time.perf_counter() + self._seconds(deadline)
-        jobs, notes = await self._submit(run, inputs, options, is_streamed=True)
+        end = time.perf_counter() + self._seconds(query)
+        jobs, notes = await self._submit(run, query)
         told = ["" for _ in jobs]
         pending = [job.future for job in jobs if isinstance(job, Job)]
         try:
@@ -185,73 +177,62 @@ class Service:
                     if len(text) > len(told[number]):
                         new = text[len(told[number]) :]
                         told[number] = text
-                        yield Event("token", {"input": number + 1, "text": new})
+                        yield Token(number + 1, new)
                 if pending and time.perf_counter() > end:
                     raise RequestError(504, _LATE)
-            reply = self._reply(run, jobs, notes)
+            yield self._reply(run, jobs, notes)
         finally:
             self._drop(run, jobs)
-        for answer, counts in zip(reply.answers, reply.counts, strict=True):
-            yield Event("answer", answer, counts)
-        yield Event("done", {"run": run.name, "weights": run.weights, "notes": notes})
 
-    async def look(
-        self, run: ServedRun, inputs: Sequence[Any], options: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    async def look(self, run: ServedRun, query: Query) -> dict[str, Any]:
         """Return the attention recorded while torch answers inputs, and the address of its page."""
         if self._num_looks >= _MAX_LOOKS:
             raise RequestError(429, "too many looks wait", headers={"Retry-After": "1"})
         self._num_looks += 1
         try:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._looking, self._look, run, inputs, options)
+            return await loop.run_in_executor(self._looking, self._look, run, query)
         finally:
             self._num_looks -= 1
 
-    def _look(
-        self, run: ServedRun, inputs: Sequence[Any], options: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def _look(self, run: ServedRun, query: Query) -> dict[str, Any]:
         # Recording adds hooks to the modules, so looks have a copy of the model.
         if run.name not in self._copies:
             model = copy.deepcopy(run.trained._model)
             self._copies[run.name] = TrainedRun(run.trained.recipe, model, run.trained.folder)
         try:
-            return self.looks.compute(self._copies[run.name], run.read(inputs), dict(options))
+            inputs = run.read(query.inputs)
+            return self.looks.compute(self._copies[run.name], inputs, query.options)
         except (TypeError, ValueError) as error:
             raise RequestError(422, str(error), at="look") from error
 
     async def _submit(
-        self,
-        run: ServedRun,
-        inputs: Sequence[Any],
-        options: Mapping[str, Any],
-        *,
-        is_skipping: bool = False,
-        is_streamed: bool = False,
+        self, run: ServedRun, query: Query
     ) -> tuple[list[Job | UserError], list[str]]:
         """Prepare inputs and put them into the queue.
 
         Returns their jobs, or errors of those that are skipped, and notes on the inputs.
         """
-        if self.is_draining:
+        if self.is_draining():
             raise RequestError(503, "the service ends")
-        recipe, key = run.change(options)
+        recipe, key = run.change(query.options)
         loop = asyncio.get_running_loop()
-        characters = sum(len(value) for value in inputs if isinstance(value, str))
+        arguments = query.inputs, recipe, query.on_bad == "skip"
+        characters = sum(len(value) for value in query.inputs if isinstance(value, str))
         if run.trained.input == "text" and characters < _SHORT:
-            examples, notes = run.prepare(inputs, recipe, is_skipping)
+            examples, notes = run.prepare(*arguments)
         else:
-            self._num_preparing += len(inputs)
+            count = len(query.inputs)
+            self._num_preparing += count
             try:
-                examples, notes = await loop.run_in_executor(
-                    self._preparing, run.prepare, inputs, recipe, is_skipping
-                )
+                preparing = loop.run_in_executor(self._preparing, run.prepare, *arguments)
+                examples, notes = await preparing
             finally:
-                self._num_preparing -= len(inputs)
+                self._num_preparing -= count
         jobs: list[Job | UserError] = []
         for example in examples:
             if isinstance(example, Example):
-                jobs.append(Job(example, recipe, key, loop.create_future(), is_streamed))
+                jobs.append(Job(example, recipe, key, loop.create_future(), query.stream))
             else:
                 jobs.append(example)
         run.workers.queue.put([job for job in jobs if isinstance(job, Job)])
@@ -259,19 +240,16 @@ class Service:
 
     def _reply(self, run: ServedRun, jobs: Sequence[Job | UserError], notes: list[str]) -> Reply:
         """Return the answers of jobs that are computed. Raises: RequestError if one failed."""
-        reply = Reply([], notes, [])
+        answers: list[Any] = []
+        num_read = 0
         for number, job in enumerate(jobs):
-            if isinstance(job, UserError):
-                content, counts = {"error": str(job)}, Counts()
-            else:
-                answer = _result(number, job)
-                read = sum(len(getattr(row, "ids", ())) for row in job.example.rows)
-                content, counts = answer.json, Counts(read, answer.num_tokens, answer.is_finished)
-            reply.answers.append({"input": number + 1, **content})
-            reply.counts.append(counts)
-        self.metrics.finish_inputs(run.name, len(jobs))
-        self.metrics.add_tokens(run.name, "input", sum(one.read for one in reply.counts))
-        self.metrics.add_tokens(run.name, "output", sum(one.written for one in reply.counts))
+            answers.append(job if isinstance(job, UserError) else _result(number, job))
+            if isinstance(job, Job):
+                num_read += sum(len(getattr(row, "ids", ())) for row in job.example.rows)
+        reply = Reply(answers, notes, num_read)
+        self.metrics.inputs.labels(run.name).inc(len(jobs))
+        self.metrics.tokens.labels(run.name, "input").inc(num_read)
+        self.metrics.tokens.labels(run.name, "output").inc(reply.num_written)
         return reply
 
     def _drop(self, run: ServedRun, jobs: Sequence[Job | UserError]) -> None:
@@ -286,8 +264,8 @@ class Service:
             if not job.future.cancelled():
                 job.future.exception()  # another job's error was raised
 
-    def _seconds(self, deadline: float | None) -> float:
-        return self.limits.deadline if deadline is None else min(deadline, self.limits.deadline)
+    def _seconds(self, query: Query) -> float:
+        return min(query.deadline or self.limits.deadline, self.limits.deadline)
 
 
 def _result(number: int, job: Job) -> Answer:

@@ -16,9 +16,10 @@ _LOG = logging.getLogger("regard.serve")
 class Workers:
     """Threads of a run, each with an engine of its own that has the same weights."""
 
-    def __init__(self, trained: TrainedRun, count: int, observe: Callable[[Job], None]):
+    def __init__(self, trained: TrainedRun, count: int, observe: Callable[[float], None]):
         self.queue = Queue(count)
         self._observe = observe
+        """Called with the seconds that each job waited."""
         self._threads = []
         for _ in range(count):
             thread = threading.Thread(target=self._work, args=(trained.share(),), daemon=True)
@@ -38,7 +39,7 @@ class Workers:
         while jobs := self.queue.take():
             begin = time.perf_counter()
             for job in jobs:
-                self._observe(job)
+                self._observe(begin - job.begin)
             results = self._compute(trained, jobs)
             self.queue.finish(len(jobs), time.perf_counter() - begin)
             loop = jobs[0].future.get_loop()

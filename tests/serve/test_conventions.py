@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import openai
 import pytest
 
+from regard.recipes.base.recipe import Answer
 from regard.recipes.base.trained import TrainedRun
 from regard.serve.conventions.openai import CompletionChoice, CompletionQuery
 from regard.serve.guard import Guard
-from regard.serve.service import Counts
 from tests.serve.running import Response, RunningService, serving_here, untrained_run
 
 KEY = "secret"
@@ -102,9 +102,10 @@ def test_no_part_has_the_begin_of_a_stop() -> None:
     choice, parts = CompletionChoice(0, query, "ab "), []
     for character in "xaabab ":
         parts.append(choice.add(character)["text"])
-    parts.append(choice.add("xaabab c", Counts())["text"])
+    parts.append(choice.add("xaabab c", Answer("", {}, []))["text"])
     assert parts == ["ab", " ", "x", "a", "a", "b", "", ""]
-    assert choice.add("xaabab c", Counts(is_finished=False))["finish_reason"] == "stop"
+    cut = Answer("", {}, [], is_finished=False)
+    assert choice.add("xaabab c", cut)["finish_reason"] == "stop"
 
 
 def test_streamed_completion_is_the_same(clients: Clients) -> None:

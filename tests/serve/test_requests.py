@@ -78,7 +78,6 @@ def test_inputs_are_those_of_predict() -> None:
         (png(11, 10), "image", "at most 100 pixels are read, got 11 x 10"),
         (huge_png(), "image", "pixels"),
         (npz(1_000), "points", "at most 5,000 bytes are unpacked, got 24,"),
-        (wav(10, 1), "sound", "rate must be from 4,000 to 192,000 Hz, got 1"),
         (wav(8_000, 8_000), "sound", r"at most 0.5 seconds are read, got 1.0"),
     ],
 )

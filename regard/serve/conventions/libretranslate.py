@@ -17,7 +17,7 @@ from regard.recipes.base.answers import GeneratedTexts
 from regard.serve.guard import Guard
 from regard.serve.problems import RequestError, json_response
 from regard.serve.replies import until_left
-from regard.serve.requests import decode_object, in_time, to_struct
+from regard.serve.requests import Query, decode_object, in_time, to_struct
 from regard.serve.runs import ServedRun
 from regard.serve.service import Service
 
@@ -51,11 +51,11 @@ def routes(service: Service, guard: Guard) -> list[Route]:
         # A wider beam could change the best output: there are fewer alternatives instead.
         n_best = min(1 + query.alternatives, run.options["beam"].value)
         is_one = isinstance(query.q, str)
-        work = service.answer(run, [query.q] if is_one else query.q, {"n_best": n_best})
-        reply = await until_left(request, work)
+        asked = Query([query.q] if is_one else query.q, options={"n_best": n_best})
+        reply = await until_left(request, service.answer(run, asked))
         body: dict[str, list[Any]] = {"translatedText": []}
         for answer in reply.answers:
-            best, *others = [output["text"] for output in answer["outputs"]]
+            best, *others = [output["text"] for output in answer.json["outputs"]]
             body["translatedText"].append(best)
             if query.alternatives:
                 body.setdefault("alternatives", []).append(others)

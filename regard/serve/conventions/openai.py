@@ -17,12 +17,13 @@ from starlette.routing import Route
 
 from regard.errors import UserError
 from regard.recipes.base.answers import ContinuedText
+from regard.recipes.base.recipe import Answer
 from regard.serve.problems import RequestError, json_response
 from regard.serve.replies import event_response, until_left
-from regard.serve.requests import decode_object, in_time, to_struct
+from regard.serve.requests import Query, decode_object, in_time, to_struct
 from regard.serve.runs import ServedRun
 from regard.serve.schemas import convert_option
-from regard.serve.service import Counts, Service
+from regard.serve.service import Reply, Service, Token
 from regard.settings.ranges import short_repr
 
 _OPTIONS = {name: name for name in ("temperature", "top_p", "top_k", "seed")}
@@ -55,13 +56,13 @@ class CompletionChoice:
         self._begin, self._told = len(self._text), 0
         self._stop = [query.stop] if isinstance(query.stop, str) else query.stop or []
 
-    def add(self, text: str, counts: Counts | None = None) -> dict[str, Any]:
-        """Return the new part of the choice: of the text that follows, or with counts of all."""
-        self._text = (self._text if counts is None else self._text[: self._begin]) + text
+    def add(self, text: str, answer: Answer | None = None) -> dict[str, Any]:
+        """Return the new part of the choice: of the text that follows, or of a whole answer."""
+        self._text = (self._text if answer is None else self._text[: self._begin]) + text
         found = [self._text.find(stop, self._begin) for stop in self._stop]
         end, reason = min((at for at in found if at >= 0), default=len(self._text)), None
-        if counts is not None:
-            reason = "stop" if counts.is_finished or end < len(self._text) else "length"
+        if answer is not None:
+            reason = "stop" if answer.is_finished or end < len(self._text) else "length"
         elif self._stop:  # the last characters may begin one of them
             end = min(end, len(self._text) - max(map(len, self._stop)) + 1)
         part = self._text[self._told : max(end, self._told)]
@@ -85,38 +86,48 @@ class _Completion:
         if n * len(self.prompts) > most:
             raise RequestError(400, f"at most {most} choices are made", at="n")
         options = _read_options(self.run, values)
-        self.samples = [options | {"seed": options["seed"] + sample} for sample in range(n)]
+        self.samples = []
+        for sample in range(n):
+            own = options | {"seed": options["seed"] + sample}
+            self.samples.append(Query(self.prompts, stream=bool(self.query.stream), options=own))
         self.head: dict[str, Any] = {"id": f"cmpl-{secrets.token_hex(12)}"}
         self.head |= {"object": "text_completion", "created": int(time.time())}
         self.head |= {"model": self.run.name, "system_fingerprint": self.run.weights[:16]}
 
     async def answer(self) -> dict[str, Any]:
         """Return the body of the response."""
-        work = [self.service.answer(self.run, self.prompts, options) for options in self.samples]
+        work = [self.service.answer(self.run, sample) for sample in self.samples]
         replies, parts = await asyncio.gather(*work), []
         for number, prompt in enumerate(self.prompts):
             for reply in replies:
-                choice = CompletionChoice(len(parts), self.query, prompt)
-                parts.append(choice.add(reply.answers[number]["text"], reply.counts[number]))
-        usage = _usage([reply.counts for reply in replies])
-        return self.head | {"choices": parts, "usage": usage}
+                choice, answer = (
+                    CompletionChoice(len(parts), self.query, prompt),
+                    reply.answers[number],
+                )
+                parts.append(choice.add(answer.json["text"], answer))
+        return self.head | {"choices": parts, "usage": _usage(replies)}
 
     async def stream(self) -> AsyncIterator[bytes]:
         """Yield parts of choices as events, one sample of all prompts after the other."""
-        counts: list[list[Counts]] = [[] for _ in self.samples]
-        for sample, options in enumerate(self.samples):
+        replies: list[Reply] = []
+        for sample in self.samples:
             choices = []
             for number, prompt in enumerate(self.prompts):
-                choices.append(CompletionChoice(number * len(counts) + sample, self.query, prompt))
-            async for event in self.service.stream(self.run, self.prompts, options):
-                if event.name != "done":
-                    choice, text = choices[event.data["input"] - 1], event.data["text"]
-                    yield _to_event(self.head | {"choices": [choice.add(text, event.counts)]})
-                if event.counts is not None:
-                    counts[sample].append(event.counts)
+                index = number * len(self.samples) + len(replies)
+                choices.append(CompletionChoice(index, self.query, prompt))
+            async for part in self.service.stream(self.run, sample):
+                if isinstance(part, Token):
+                    yield self._event(choices=[choices[part.number - 1].add(part.text)])
+                    continue
+                replies.append(part)
+                for choice, answer in zip(choices, part.answers, strict=True):
+                    yield self._event(choices=[choice.add(answer.json["text"], answer)])
         if (self.query.stream_options or {}).get("include_usage"):
-            yield _to_event(self.head | {"choices": [], "usage": _usage(counts)})
+            yield self._event(choices=[], usage=_usage(replies))
         yield b"data: [DONE]\n\n"
+
+    def _event(self, **parts: Any) -> bytes:
+        return _to_event(self.head | parts)
 
 
 def routes(service: Service) -> list[Route]:
@@ -176,11 +187,9 @@ def _read_options(run: ServedRun, values: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _usage(counts: Sequence[Sequence[Counts]]) -> dict[str, int]:
+def _usage(replies: Sequence[Reply]) -> dict[str, int]:
     """Return the tokens of all samples; a prompt counts once."""
-    read, written = sum(one.read for one in counts[0]), 0
-    for own in counts:
-        written += sum(one.written for one in own)
+    read, written = replies[0].num_read, sum(reply.num_written for reply in replies)
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 

@@ -21,10 +21,9 @@ from regard.errors import is_out_of_memory
 from regard.serve.conventions import libretranslate, openai
 from regard.serve.guard import Guard
 from regard.serve.looks import page_text
-from regard.serve.openapi.document import DescribedRun, openapi
+from regard.serve.openapi.document import openapi
 from regard.serve.openapi.page import docs_page
-from regard.serve.problems import RequestError, json_response
-from regard.serve.replies import event_response, until_left
+from regard.serve.replies import RequestError, event_response, json_response, until_left
 from regard.serve.requests import Query, in_time, read_query
 from regard.serve.runs import ServedRun
 from regard.serve.service import Service, Token
@@ -39,6 +38,7 @@ _CONVENTIONS = {
     "/v1/models": openai.error_response,
 }
 """Errors of conventions by the begin of their paths; other paths have those of RFC 9457."""
+_ERRORS = (RequestError, ClientDisconnect, HTTPException, Exception)
 
 
 def make_app(service: Service, guard: Guard) -> ASGIApp:
@@ -58,12 +58,7 @@ def make_app(service: Service, guard: Guard) -> ASGIApp:
             *libretranslate.routes(service, guard),
             *openai.routes(service),
         ],
-        exception_handlers={
-            RequestError: _answer_error,
-            ClientDisconnect: _answer_error,
-            HTTPException: _answer_error,
-            Exception: _answer_error,
-        },
+        exception_handlers=dict.fromkeys(_ERRORS, _answer_error),
         max_body_size=service.limits.body,
     )
     return _Gate(application, service, guard)
@@ -78,11 +73,7 @@ class _Routes:
     @cached_property
     def document(self) -> dict[str, Any]:
         """The OpenAPI document, with the answers to examples once the service has started."""
-        runs = []
-        for run in self.service.runs.values():
-            reads_tokens = run.trained.recipe.reads_tokens
-            runs.append(DescribedRun(run.describe(), run.answer, reads_tokens, run.answered))
-        return openapi(runs, needs_key=self.needs_key)
+        return openapi(self.service.runs, needs_key=self.needs_key)
 
     async def predict(self, request: Request) -> Response:
         query = await in_time(read_query(request), self.service.limits.upload)
@@ -116,7 +107,7 @@ class _Routes:
             yield _encode_event("done", done)
 
     async def list_runs(self, request: Request) -> Response:
-        runs = [run.describe() for run in self.service.runs.values()]
+        runs = [run.facts for run in self.service.runs.values()]
         return json_response({"runs": runs})
 
     async def look(self, request: Request) -> Response:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from regard.errors import UserError
 from regard.serve.config import LOOPBACK
-from regard.serve.problems import RequestError
+from regard.serve.replies import RequestError
 from regard.system.files import read_bytes
 
 OPEN = ("/", "/docs", "/openapi.json", "/health/live", "/health/ready", "/languages")

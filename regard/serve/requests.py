@@ -20,7 +20,7 @@ from starlette.requests import Request
 from regard.data.images.files import FORMATS
 from regard.errors import UserError
 from regard.serve.config import LimitsConfig
-from regard.serve.problems import RequestError
+from regard.serve.replies import RequestError
 
 T = TypeVar("T")
 

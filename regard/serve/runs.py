@@ -1,8 +1,8 @@
 """A run that is served: its options, limits and description."""
 
 import copy
-import functools
 from collections.abc import Mapping, Sequence
+from functools import cached_property, lru_cache
 from typing import Any
 
 import msgspec
@@ -13,10 +13,10 @@ from regard.recipes.base.trained import TrainedRun
 from regard.serve.config import LimitsConfig
 from regard.serve.metrics import Metrics
 from regard.serve.openapi.example import example_input
-from regard.serve.problems import RequestError
+from regard.serve.queue import Workers
+from regard.serve.replies import RequestError
 from regard.serve.requests import read_inputs
 from regard.serve.schemas import convert_option, option_schemas, option_settings
-from regard.serve.workers import Workers
 from regard.settings.ranges import short_repr
 from regard.settings.tree import to_plain
 from regard.system.files import hash_file
@@ -41,9 +41,9 @@ class ServedRun:
         weights = trained.folder / "model.safetensors"
         self.weights, self.created = hash_file(weights), int(weights.stat().st_mtime)
         """SHA-256 of the weights, and the time when they were written."""
-        self.engine = trained.engine
-        self.is_compiled = trained.recipe.decodes and self.engine.name == "compiled"
-        count = (workers or _WORKERS) if self.is_compiled else 1
+        self.input, self.reads_tokens = trained.input, trained.recipe.reads_tokens
+        is_compiled = trained.recipe.decodes and trained.engine.name == "compiled"
+        count = (workers or _WORKERS) if is_compiled else 1
         self.workers = Workers(trained, count, metrics.waits.observe)
         self.example = example_input(trained)
         self.answered: dict[str, Any] | None = None
@@ -55,7 +55,7 @@ class ServedRun:
         most |= {"length": limits.length, "max_length": limits.length}
         self.options = option_settings(entry, trained.config, most)
         """Settings of answers that a request may change, by name."""
-        self._change = functools.lru_cache(maxsize=256)(self._change_recipe)
+        self._change = lru_cache(maxsize=256)(self._change_recipe)
 
     def read_options(self, given: Mapping[str, Any], *, is_text: bool = False) -> dict[str, Any]:
         """Return the options of a request with values of their types.
@@ -69,10 +69,7 @@ class ServedRun:
                 known = ", ".join(self.options) or "none"
                 text = f"unknown option {short_repr(name)}; the options are: {known}"
                 raise RequestError(422, text, at=name[:100])
-            try:
-                options[name] = convert_option(self.options[name], name, value, is_text=is_text)
-            except UserError as error:
-                raise RequestError(422, str(error), at=name) from error
+            options[name] = convert_option(self.options[name], name, value, is_text=is_text)
         return options
 
     def change(self, options: Mapping[str, Any]) -> tuple[Recipe[Any], bytes]:
@@ -88,8 +85,8 @@ class ServedRun:
 
     def read(self, inputs: Sequence[Any]) -> list[Any]:
         """Return the inputs of a request, or their errors: see `read_inputs`."""
-        tokens = self.trained.recipe.reads_tokens
-        return read_inputs([*inputs], self.trained.input, self.limits, reads_tokens=tokens)
+        tokens = self.reads_tokens
+        return read_inputs([*inputs], self.input, self.limits, reads_tokens=tokens)
 
     def prepare(
         self, inputs: Sequence[Any], recipe: Recipe[Any], is_skipping: bool
@@ -113,22 +110,23 @@ class ServedRun:
                 examples.append(error)
         return examples, notes
 
-    def describe(self) -> dict[str, Any]:
-        """Return the entry of this run in `GET /v1/runs`."""
-        trained, recipe = self.trained, self.trained.recipe
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """The entry of this run in `GET /v1/runs`."""
+        recipe, engine = self.trained.recipe, self.trained.engine
         labels = getattr(getattr(recipe, "target", recipe), "labels", None)
-        engine = f"{self.engine.name} {self.engine.compute_type}" if recipe.decodes else "torch"
+        name = f"{engine.name} {engine.compute_type}" if recipe.decodes else "torch"
         return {
             "name": self.name,
             "recipe": recipe.entry.name,
-            "input": trained.input,
-            "streams": recipe.decodes and trained.input == "text",
+            "input": self.input,
+            "streams": recipe.decodes and self.input == "text",
             "labels": None if labels is None else list(labels.names),
             "options": option_schemas(self.options),
             "limits": to_plain(self.limits),
-            "engine": engine,
+            "engine": name,
             "weights": self.weights,
-            "parameters": trained.num_parameters,
+            "parameters": self.trained.num_parameters,
             "example": self.example,
         }
 

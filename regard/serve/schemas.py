@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from regard.errors import UserError
 from regard.recipes.base.entry import Entry
+from regard.serve.replies import RequestError
 from regard.settings.ranges import short_repr
 from regard.settings.schemas import Schema, kind_schema
 from regard.settings.tree import Setting, settings_by_path
@@ -46,7 +46,7 @@ def convert_option(setting: Setting, name: str, given: object, *, is_text: bool 
     """Return the value of an option of a request, checked as its schema says.
 
     is_text: the value is from a query or a form, where numbers are texts; in JSON they are not.
-    Raises: UserError with the name, what was expected and what was given.
+    Raises: RequestError with the name, what was expected and what was given.
     """
     kind = setting.kind
     if isinstance(given, float) and given.is_integer() and float not in kind.bases:
@@ -58,8 +58,8 @@ def convert_option(setting: Setting, name: str, given: object, *, is_text: bool 
         expected = "true or false" if bool in kind.bases else "a number"
         expected = "text" if str in kind.bases else expected
         expected = expected if kind.count == 1 else f"a list: {expected}"
-        raise UserError(f"{name} must be {expected}, got {short_repr(given)}")
+        raise RequestError(422, f"{name} must be {expected}, got {short_repr(given)}", at=name)
     try:
         return kind.convert(given)
     except ValueError as error:
-        raise UserError(f"{name} {error}") from error
+        raise RequestError(422, f"{name} {error}", at=name) from error

@@ -13,8 +13,8 @@ from regard.recipes.base.trained import TrainedRun
 from regard.serve.config import LimitsConfig
 from regard.serve.looks import Looks
 from regard.serve.metrics import Metrics
-from regard.serve.problems import RequestError
 from regard.serve.queue import Job
+from regard.serve.replies import RequestError
 from regard.serve.requests import Query
 from regard.serve.runs import ServedRun
 
@@ -219,7 +219,7 @@ class Service:
         loop = asyncio.get_running_loop()
         arguments = query.inputs, recipe, query.on_bad == "skip"
         characters = sum(len(value) for value in query.inputs if isinstance(value, str))
-        if run.trained.input == "text" and characters < _SHORT:
+        if run.input == "text" and characters < _SHORT:
             examples, notes = run.prepare(*arguments)
         else:
             count = len(query.inputs)

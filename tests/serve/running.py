@@ -92,10 +92,10 @@ def untrained_run(recipe: str, folder: Path, *options: str) -> TrainedRun:
 
 @contextmanager
 def serving_here(
-    runs: Mapping[str, TrainedRun], guard: Guard | None = None
+    runs: Mapping[str, TrainedRun], guard: Guard | None = None, limits: LimitsConfig | None = None
 ) -> Iterator[RunningService]:
     """Serve runs in a thread of this process until the context ends."""
-    service = Service(runs, LimitsConfig())
+    service = Service(runs, limits or LimitsConfig())
     service.start()
     config = uvicorn.Config(make_app(service, guard or Guard()), lifespan="off", log_config=None)
     server = uvicorn.Server(config)

@@ -11,9 +11,8 @@ import pytest
 
 from regard.recipes.registry import RECIPES
 from regard.serve.guard import OPEN
-from regard.serve.openapi.document import openapi
 from regard.serve.openapi.page import docs_page
-from tests.serve.test_openapi import described
+from tests.serve.test_openapi import described, document_of
 
 ADDRESS = "http://127.0.0.1:8000/"
 
@@ -52,7 +51,7 @@ def commands(text: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_page_has_all_parts_of_the_document(recipe: str) -> None:
-    document = openapi([described(recipe)])
+    document = document_of(described(recipe))
     text = docs_page(document, ADDRESS)
     page = Page(text)
     assert not page.open
@@ -71,7 +70,7 @@ def test_page_has_all_parts_of_the_document(recipe: str) -> None:
 
 
 def test_commands_send_the_examples() -> None:
-    document = openapi([described("dates", example="3 März 'x' <2019>"), described("images")])
+    document = document_of(described("dates", example="3 März 'x' <2019>"), described("images"))
     found = commands(docs_page(document, ADDRESS))
     bodies = [json.loads(words[words.index("-d") + 1]) for words in found if "-d" in words]
     assert {"run": "dates", "inputs": ["3 März 'x' <2019>"]} in bodies
@@ -84,13 +83,13 @@ def test_commands_send_the_examples() -> None:
 
 
 def test_commands_have_a_key_where_one_is_needed() -> None:
-    found = commands(docs_page(openapi([described("dates")], needs_key=True), ADDRESS))
+    found = commands(docs_page(document_of(described("dates"), needs_key=True), ADDRESS))
     for words in found:
         is_open = words[-1].removeprefix(ADDRESS[:-1]) in OPEN or "/v1/looks/" in words[-1]
         assert ("Authorization: Bearer KEY" in words) != is_open
 
 
 def test_names_of_runs_are_escaped() -> None:
-    text = docs_page(openapi([described("dates", "<b>&amp;")]), ADDRESS)
+    text = docs_page(document_of(described("dates", "<b>&amp;")), ADDRESS)
     assert "<b>" not in text
     assert "&lt;b&gt;&amp;amp;" in text

@@ -7,7 +7,7 @@ import pytest
 
 from regard.errors import UserError
 from regard.serve.guard import Guard, is_loopback, make_guard, read_keys
-from regard.serve.problems import RequestError
+from regard.serve.replies import RequestError
 
 LOCAL = {"host": "127.0.0.1:8000"}
 

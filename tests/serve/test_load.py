@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import hashlib
+import importlib.util
 import signal
 import socket
 import subprocess
@@ -13,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.serve.running import Response, RunningService, serving
+import regard
+from regard.serve.config import LimitsConfig
+from tests.serve.running import Response, RunningService, serving, serving_here
 
 TEMPLATE = Path(__file__).parents[2] / "regard" / "cli" / "recipe.py.txt"
 FORWARD = """        seconds = sum(number for row in rows for number in row.numbers if number < 0)
@@ -43,10 +46,17 @@ def mine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def service(mine: Path) -> Iterator[RunningService]:
-    options = ["--limits.waiting", "3", "--limits.body", "2000", "--limits.memory", "3500"]
-    options += ["--limits.upload", "1", "--quiet-log"]
-    with serving([mine.parent / "run"], *options, program=(str(mine),)) as running:
+    spec = importlib.util.spec_from_file_location("mine", mine)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["mine"] = module  # where the documentation of its settings is found
+    spec.loader.exec_module(module)
+    run = regard.load(mine.parent / "run", recipe=module.ENTRY)
+    limits = LimitsConfig(waiting=3, body=2000, memory=3500, upload=1)
+    with serving_here({"run": run}, limits=limits) as running:
         yield running
+    del sys.modules["mine"]
 
 
 def ask(service: RunningService, *inputs: str, **fields: Any) -> Response:

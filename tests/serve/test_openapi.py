@@ -3,28 +3,41 @@
 import json
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import create_autospec
 
 import jsonschema_rs
 import pytest
 import schemathesis
 
 from regard.recipes.registry import RECIPES
+from regard.serve.config import LimitsConfig
 from regard.serve.guard import OPEN
-from regard.serve.openapi.document import DescribedRun, openapi
+from regard.serve.openapi.document import openapi
+from regard.serve.runs import ServedRun
 from regard.serve.schemas import option_schemas, option_settings
+from regard.settings.tree import to_plain
 from tests.serve.document import validator
 
-LIMITS = {"inputs": 256, "characters": 65_536, "beam": 16}
 
-
-def described(recipe: str, name: str = "", example: Any = "a text") -> DescribedRun:
+def described(
+    recipe: str, name: str = "", *, example: Any = "a text", answered: Any = None
+) -> ServedRun:
+    """Return a run of default settings, without a model."""
     entry = RECIPES[recipe]
     config = entry.config()
+    run = create_autospec(ServedRun, instance=True)
+    run.name, run.weights, run.limits = name or recipe, "ab" * 32, LimitsConfig()
+    run.input, run.reads_tokens = entry.input_of(config), recipe == "tags"
+    run.answer, run.example, run.answered = entry.answer_of(config), example, answered
     options = option_schemas(option_settings(entry, config, {"beam": 16}))
-    facts = {"name": name or recipe, "recipe": recipe, "input": entry.input_of(config)}
-    facts |= {"streams": False, "labels": None, "options": options, "limits": LIMITS}
-    facts |= {"engine": "torch", "weights": "ab" * 32, "parameters": 3, "example": example}
-    return DescribedRun(facts, entry.answer_of(config), reads_tokens=recipe == "tags")
+    run.facts = {"name": run.name, "recipe": recipe, "input": run.input, "options": options}
+    run.facts |= {"streams": False, "labels": None, "limits": to_plain(run.limits)}
+    run.facts |= {"engine": "torch", "weights": run.weights, "parameters": 3, "example": example}
+    return run
+
+
+def document_of(*runs: ServedRun, needs_key: bool = False) -> dict[str, Any]:
+    return openapi({run.name: run for run in runs}, needs_key=needs_key)
 
 
 def examples(part: Any) -> Iterator[tuple[Any, Any]]:
@@ -43,7 +56,7 @@ def examples(part: Any) -> Iterator[tuple[Any, Any]]:
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_document_of_a_recipe_is_valid(recipe: str) -> None:
-    document = json.loads(json.dumps(openapi([described(recipe)], needs_key=True)))
+    document = json.loads(json.dumps(document_of(described(recipe), needs_key=True)))
     schema = schemathesis.openapi.from_dict(document)
     schema.validate()
     count = 0
@@ -59,8 +72,7 @@ def test_document_of_a_recipe_is_valid(recipe: str) -> None:
 
 def test_examples_conform_to_their_schemas() -> None:
     answer = {"outputs": [{"text": "a", "score": -0.4, "log_prob": -0.8, "finished": True}]}
-    runs = [described("translate")._replace(answered=answer), described("language")]
-    document = openapi(runs)
+    document = document_of(described("translate", answered=answer), described("language"))
     found = [*examples(document["paths"]), *examples(document["components"]["responses"])]
     for schema, example in found:
         jsonschema_rs.validate(schema | {"components": document["components"]}, example)
@@ -73,14 +85,14 @@ def test_examples_conform_to_their_schemas() -> None:
 
 
 def test_paths_of_conventions_are_those_of_the_runs() -> None:
-    paths = {name: set(openapi([described(name)])["paths"]) for name in RECIPES}
+    paths = {name: set(document_of(described(name))["paths"]) for name in RECIPES}
     assert {name for name in RECIPES if "/translate" in paths[name]} == {"translate", "dates"}
     assert {name for name in RECIPES if "/v1/completions" in paths[name]} == {"language"}
     assert all("/v1/predict" in own for own in paths.values())
 
 
 def test_request_is_checked_with_its_options() -> None:
-    document = openapi([described("translate")])
+    document = document_of(described("translate"))
     check = validator(document, "Request1")
     for value in (
         {"inputs": ["a"]},
@@ -115,14 +127,14 @@ def test_request_is_checked_with_its_options() -> None:
     ],
 )
 def test_inputs_of_a_kind(recipe: str, good: list[Any], bad: list[Any]) -> None:
-    check = validator(openapi([described(recipe)]), "Request1")
+    check = validator(document_of(described(recipe)), "Request1")
     assert all(check.is_valid({"inputs": [value]}) for value in good)
     assert not any(check.is_valid({"inputs": [value]}) for value in bad)
 
 
 def test_reply_has_an_answer_or_an_error_for_each_input() -> None:
-    runs = [described("reviews"), described("dates"), described("reviews", "other")]
-    document = openapi(runs)
+    runs = described("reviews"), described("dates"), described("reviews", "other")
+    document = document_of(*runs)
     check = validator(document, "Reply")
     answer = {"input": 1, "label": "a", "probability": 0.5, "labels": {"a": 0.5, "b": 0.5}}
     reply = {"run": "reviews", "weights": "ab", "answers": [answer], "notes": []}
@@ -135,7 +147,7 @@ def test_reply_has_an_answer_or_an_error_for_each_input() -> None:
 
 
 def test_several_runs_need_a_name_and_have_the_options_of_all() -> None:
-    document = openapi([described("dates"), described("boxes", example=None)])
+    document = document_of(described("dates"), described("boxes", example=None))
     predict = document["paths"]["/v1/predict"]["post"]
     content = predict["requestBody"]["content"]
     assert content["application/json"]["examples"] == {
@@ -150,10 +162,10 @@ def test_several_runs_need_a_name_and_have_the_options_of_all() -> None:
 
 
 def test_keys_are_needed_except_for_open_paths() -> None:
-    document = openapi([described("dates")], needs_key=True)
+    document = document_of(described("dates"), needs_key=True)
     assert document["security"] == [{"key": []}]
     is_open = {}
     for path, operations in document["paths"].items():
         is_open[path] = all(operation.get("security") == [] for operation in operations.values())
     assert {path for path in is_open if is_open[path]} == {*OPEN, "/v1/looks/{id}"}
-    assert "security" not in openapi([described("dates")])
+    assert "security" not in document_of(described("dates"))

@@ -13,7 +13,7 @@ from PIL import Image
 
 from regard.errors import UserError
 from regard.serve.config import LimitsConfig
-from regard.serve.problems import RequestError
+from regard.serve.replies import RequestError
 from regard.serve.requests import decode_object, read_inputs
 
 LIMITS = LimitsConfig(body=5_000, inputs=2, characters=10, pixels=100, sound=0.5)

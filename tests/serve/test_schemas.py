@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 import jsonschema_rs
 import pytest
 
-from regard.errors import UserError
 from regard.recipes.base.entry import Entry
 from regard.recipes.registry import RECIPES
+from regard.serve.replies import RequestError
 from regard.serve.schemas import convert_option, option_schemas, option_settings
 from regard.settings.declare import settings
 from regard.settings.ranges import Range
@@ -47,7 +47,7 @@ def test_option_is_accepted_if_and_only_if_it_conforms_to_its_schema(name: str) 
                 continue
             assert accepted[-1] == (tuple(value) if isinstance(value, list) else value)
             continue
-        with pytest.raises(UserError, match=r"^one must be "):
+        with pytest.raises(RequestError, match=r"^one must be "):
             convert_option(setting, "one", value)
     assert 0 < len(accepted) < len(VALUES)
 
@@ -55,9 +55,9 @@ def test_option_is_accepted_if_and_only_if_it_conforms_to_its_schema(name: str) 
 def test_numbers_of_a_query_are_texts() -> None:
     setting = Setting("decode.beam", kind_of(KINDS["range"]), 5, "")
     assert convert_option(setting, "beam", "4", is_text=True) == 4
-    with pytest.raises(UserError, match="beam must be from 1 to 16, got 17"):
+    with pytest.raises(RequestError, match="beam must be from 1 to 16, got 17"):
         convert_option(setting, "beam", "17", is_text=True)
-    with pytest.raises(UserError, match="beam must be a number, got '4'"):
+    with pytest.raises(RequestError, match="beam must be a number, got '4'"):
         convert_option(setting, "beam", "4")
 
 

@@ -4,7 +4,7 @@ A run whose folder is named by two codes of languages, such as en-de, translates
 other run translates from `auto` to its name.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -15,8 +15,7 @@ from starlette.routing import Route
 
 from regard.recipes.base.answers import GeneratedTexts
 from regard.serve.guard import Guard
-from regard.serve.problems import RequestError, json_response
-from regard.serve.replies import until_left
+from regard.serve.replies import RequestError, json_response, until_left
 from regard.serve.requests import Query, decode_object, in_time, to_struct
 from regard.serve.runs import ServedRun
 from regard.serve.service import Service
@@ -28,7 +27,7 @@ class TranslationQuery(msgspec.Struct):
     q: str | list[str]
     source: str
     target: str
-    format: Literal["text", "html"] = "text"
+    format: Literal["text"] = "text"  # in HTML, tags would be translated
     alternatives: Annotated[int, msgspec.Meta(ge=0)] = 0
     api_key: str | None = None
 
@@ -45,8 +44,6 @@ def routes(service: Service, guard: Guard) -> list[Route]:
         query = to_struct(values, TranslationQuery, strict=is_json)
         header = request.headers.get("authorization", "")
         guard.check_key(f"Bearer {query.api_key}" if query.api_key else header)
-        if query.format == "html":
-            raise RequestError(400, "html is not read, since tags would be translated", at="format")
         source, run = _find(service, query)
         # A wider beam could change the best output: there are fewer alternatives instead.
         n_best = min(1 + query.alternatives, run.options["beam"].value)
@@ -66,7 +63,7 @@ def routes(service: Service, guard: Guard) -> list[Route]:
 
     async def languages(request: Request) -> Response:
         entries: dict[str, dict[str, Any]] = {}
-        for source, target, _ in _pairs(service):
+        for source, target, _ in language_pairs(service.runs):
             for code in (source, target):
                 entries.setdefault(code, {"code": code, "name": _name(code) or code, "targets": []})
             entries[source]["targets"].append(target)
@@ -84,7 +81,7 @@ def error_response(problem: RequestError) -> Response:
 def _find(service: Service, query: TranslationQuery) -> tuple[str, ServedRun]:
     """Return the source and the run of a request. Raises: RequestError unless there is one."""
     found, known = [], []
-    for source, target, run in _pairs(service):
+    for source, target, run in language_pairs(service.runs):
         known.append(f"{source} to {target}")
         if query.target == target and query.source in (source, "auto"):
             found.append((source, run))
@@ -95,19 +92,13 @@ def _find(service: Service, query: TranslationQuery) -> tuple[str, ServedRun]:
     return found[0]
 
 
-def _pairs(service: Service) -> Iterator[tuple[str, str, ServedRun]]:
-    """Yield the source, the target and the run of each pair of languages."""
-    for name, run in service.runs.items():
-        if run.answer is GeneratedTexts and run.trained.input == "text":
-            yield *languages_of(name), run
-
-
-def languages_of(name: str) -> tuple[str, str]:
-    """Return the source and the target of a run."""
-    codes = name.split("-")
-    if len(codes) == 2 and all(map(_name, codes)):
-        return codes[0], codes[1]
-    return "auto", name
+def language_pairs(runs: Mapping[str, ServedRun]) -> Iterator[tuple[str, str, ServedRun]]:
+    """Yield the source and the target of each run from text to text, and the run."""
+    for name, run in runs.items():
+        if run.answer is GeneratedTexts and run.input == "text":
+            codes = name.split("-")
+            is_pair = len(codes) == 2 and all(map(_name, codes))
+            yield (codes[0], codes[1], run) if is_pair else ("auto", name, run)
 
 
 def _name(code: str) -> str | None:

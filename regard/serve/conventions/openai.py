@@ -15,11 +15,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from regard.errors import UserError
 from regard.recipes.base.answers import ContinuedText
 from regard.recipes.base.recipe import Answer
-from regard.serve.problems import RequestError, json_response
-from regard.serve.replies import event_response, until_left
+from regard.serve.replies import RequestError, event_response, json_response, until_left
 from regard.serve.requests import Query, decode_object, in_time, to_struct
 from regard.serve.runs import ServedRun
 from regard.serve.schemas import convert_option
@@ -100,10 +98,8 @@ class _Completion:
         replies, parts = await asyncio.gather(*work), []
         for number, prompt in enumerate(self.prompts):
             for reply in replies:
-                choice, answer = (
-                    CompletionChoice(len(parts), self.query, prompt),
-                    reply.answers[number],
-                )
+                answer = reply.answers[number]
+                choice = CompletionChoice(len(parts), self.query, prompt)
                 parts.append(choice.add(answer.json["text"], answer))
         return self.head | {"choices": parts, "usage": _usage(replies)}
 
@@ -141,7 +137,7 @@ def routes(service: Service) -> list[Route]:
         return json_response(await until_left(request, completion.answer()))
 
     async def list_models(request: Request) -> Response:
-        models = [_model(run) for run in _runs(service).values()]
+        models = [_model(run) for run in language_models(service.runs).values()]
         return json_response({"object": "list", "data": models})
 
     async def show_model(request: Request) -> Response:
@@ -180,10 +176,7 @@ def _read_options(run: ServedRun, values: Mapping[str, Any]) -> dict[str, Any]:
     options = {"length": 16, "seed": run.options["seed"].value}
     for name, own in _OPTIONS.items():
         if values.get(name) is not None:
-            try:
-                options[own] = convert_option(run.options[own], name, values[name])
-            except UserError as error:
-                raise RequestError(400, str(error), at=name) from error
+            options[own] = convert_option(run.options[own], name, values[name])
     return options
 
 
@@ -193,18 +186,19 @@ def _usage(replies: Sequence[Reply]) -> dict[str, int]:
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
-def _runs(service: Service) -> dict[str, ServedRun]:
-    return {name: run for name, run in service.runs.items() if run.answer is ContinuedText}
+def language_models(runs: Mapping[str, ServedRun]) -> dict[str, ServedRun]:
+    """Return the runs of language models by name."""
+    return {name: run for name, run in runs.items() if run.answer is ContinuedText}
 
 
 def _find(service: Service, name: str) -> ServedRun:
-    """Return a language run. Raises: RequestError if there is none of this name."""
-    runs = _runs(service)
-    if name not in runs:
-        known = ", ".join(runs) or "none"
+    """Return a language model. Raises: RequestError if there is none of this name."""
+    models = language_models(service.runs)
+    if name not in models:
+        known = ", ".join(models) or "none"
         text = f"there is no model {short_repr(name)}; the models are: {known}"
         raise RequestError(404, text, at="model")
-    return runs[name]
+    return models[name]
 
 
 def _model(run: ServedRun) -> dict[str, Any]:

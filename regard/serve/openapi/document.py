@@ -1,34 +1,22 @@
 """OpenAPI document of the service: document.yaml with the schemas of its runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
 from regard import __version__
-from regard.recipes.base.answers import ContinuedText, GeneratedTexts
-from regard.serve.conventions.libretranslate import languages_of
+from regard.serve.conventions.libretranslate import language_pairs
+from regard.serve.conventions.openai import language_models
+from regard.serve.runs import ServedRun
 from regard.settings.schemas import REFERENCE, Schema, type_schemas
 
 _TEMPLATE = Path(__file__).with_name("document.yaml")
 _JSON = "application/json"
 
 
-class DescribedRun(NamedTuple):
-    """A run as the document describes it."""
-
-    facts: Mapping[str, Any]
-    """Its entry in `GET /v1/runs`."""
-    answer: type[Any]
-    """Type of its answers (`Entry.answer_of`)."""
-    reads_tokens: bool = False
-    """True if an input may be a list of tokens."""
-    answered: Mapping[str, Any] | None = None
-    """Answer to its example."""
-
-
-def openapi(runs: Sequence[DescribedRun], *, needs_key: bool = False) -> dict[str, Any]:
+def openapi(runs: Mapping[str, ServedRun], *, needs_key: bool = False) -> dict[str, Any]:
     """Return the OpenAPI document of a service of these runs.
 
     needs_key: a bearer key is needed, except where an operation has no security.
@@ -49,8 +37,7 @@ def openapi(runs: Sequence[DescribedRun], *, needs_key: bool = False) -> dict[st
     sent = predict["requestBody"]["content"]
     replied = predict["responses"]["200"]["content"][_JSON]
     fields: dict[str, list[Schema]] = {}
-    for number, run in enumerate(runs, start=1):
-        name, example = run.facts["name"], run.facts["example"]
+    for number, (name, run) in enumerate(runs.items(), start=1):
         request = _request(run, templates, is_alone=len(runs) == 1)
         schemas[f"Request{number}"] = request
         schemas["Request"]["anyOf"].append({"$ref": f"{REFERENCE}Request{number}"})
@@ -59,13 +46,13 @@ def openapi(runs: Sequence[DescribedRun], *, needs_key: bool = False) -> dict[st
                 fields[field].append(schema)
         answer = _add_answer(schemas, run)
         schemas["Reply"]["properties"]["answers"]["items"]["anyOf"].append(answer)
-        for kind in templates["files"][run.facts["input"]]:
+        for kind in templates["files"][run.input]:
             sent[kind] = {"schema": {"type": "string"}}
-        if example is not None:
+        if run.example is not None:
             chosen = {} if len(runs) == 1 else {"run": name}
-            sent[_JSON]["examples"][name] = {"value": chosen | {"inputs": [example]}}
+            sent[_JSON]["examples"][name] = {"value": chosen | {"inputs": [run.example]}}
         if run.answered is not None:
-            reply = {"run": name, "weights": run.facts["weights"]}
+            reply = {"run": name, "weights": run.weights}
             reply |= {"answers": [{"input": 1, **run.answered}], "notes": []}
             replied["examples"][name] = {"value": reply}
     # Beside a body that is a file, the query has the other fields.
@@ -75,30 +62,28 @@ def openapi(runs: Sequence[DescribedRun], *, needs_key: bool = False) -> dict[st
         predict["parameters"].append({"name": name, "in": "query", **part})
         sent["multipart/form-data"]["schema"]["properties"][name] = part["schema"]
     listed = paths["/v1/runs"]["get"]["responses"]["200"]["content"][_JSON]
-    listed["example"] = {"runs": [dict(run.facts) for run in runs]}
+    listed["example"] = {"runs": [run.facts for run in runs.values()]}
     return document
 
 
-def _request(run: DescribedRun, templates: Mapping[str, Any], *, is_alone: bool) -> Schema:
+def _request(run: ServedRun, templates: Mapping[str, Any], *, is_alone: bool) -> Schema:
     """Return the schema of a request of a run as JSON; the only run needs no name."""
-    facts = run.facts
-    kind = "tokens" if run.reads_tokens else facts["input"]
-    items = templates["inputs"][kind]
-    if kind == "text":
-        items = items | {"maxLength": facts["limits"]["characters"]}
-    inputs = {"type": "array", "minItems": 1, "maxItems": facts["limits"]["inputs"], "items": items}
-    names = [facts["name"], None] if is_alone else [facts["name"]]
+    items = templates["inputs"]["tokens" if run.reads_tokens else run.input]
+    if run.input == "text" and not run.reads_tokens:
+        items = items | {"maxLength": run.limits.characters}
+    inputs = {"type": "array", "minItems": 1, "maxItems": run.limits.inputs, "items": items}
+    names = [run.name, None] if is_alone else [run.name]
     properties = {"run": {"enum": names, "description": "Name of the run."}, "inputs": inputs}
     return {
         "type": "object",
-        "title": facts["name"],
-        "properties": properties | templates["fields"] | facts["options"],
+        "title": run.name,
+        "properties": properties | templates["fields"] | run.facts["options"],
         "required": ["inputs"] if is_alone else ["run", "inputs"],
         "additionalProperties": False,
     }
 
 
-def _add_answer(schemas: dict[str, Schema], run: DescribedRun) -> Schema:
+def _add_answer(schemas: dict[str, Schema], run: ServedRun) -> Schema:
     """Add the schemas of an answer, which has the number of its input; return a reference to it."""
     own = type_schemas(run.answer)
     name, *_ = own
@@ -110,22 +95,17 @@ def _add_answer(schemas: dict[str, Schema], run: DescribedRun) -> Schema:
     return {"$ref": f"{REFERENCE}{name}"}
 
 
-def _describe_conventions(paths: dict[str, Any], runs: Sequence[DescribedRun]) -> None:
+def _describe_conventions(paths: dict[str, Any], runs: Mapping[str, ServedRun]) -> None:
     """Name a run in the examples of each convention; remove its paths if no run answers them."""
-    translating, continuing = [], []
-    for run in runs:
-        if run.answer is GeneratedTexts and run.facts["input"] == "text":
-            translating.append(run.facts["name"])
-        if run.answer is ContinuedText:
-            continuing.append(run.facts["name"])
-    if translating:
+    pairs, models = [*language_pairs(runs)], [*language_models(runs)]
+    if pairs:
         body = paths["/translate"]["post"]["requestBody"]["content"][_JSON]
-        body["example"]["target"] = languages_of(translating[0])[1]
+        body["example"]["target"] = pairs[0][1]
     else:
         del paths["/translate"], paths["/languages"]
-    if continuing:
+    if models:
         body = paths["/v1/completions"]["post"]["requestBody"]["content"][_JSON]
-        body["example"]["model"] = continuing[0]
-        paths["/v1/models/{name}"]["get"]["parameters"][0]["example"] = continuing[0]
+        body["example"]["model"] = models[0]
+        paths["/v1/models/{name}"]["get"]["parameters"][0]["example"] = models[0]
     else:
         del paths["/v1/completions"], paths["/v1/models"], paths["/v1/models/{name}"]

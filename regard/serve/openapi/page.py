@@ -11,13 +11,6 @@ from jinja2 import Environment, Undefined
 from markupsafe import Markup, escape
 
 _TEMPLATE = Path(__file__).with_name("page.html")
-_BOUNDS = {
-    "minimum": "at least",
-    "exclusiveMinimum": "above",
-    "maximum": "at most",
-    "exclusiveMaximum": "below",
-    "maxLength": "characters: at most",
-}
 
 
 def docs_page(document: Mapping[str, Any], address: str) -> str:
@@ -35,7 +28,7 @@ def docs_page(document: Mapping[str, Any], address: str) -> str:
             security = operation.get("security", document.get("security"))
             operations.append({**operation, **named, "security": security})
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(document=document, operations=operations, bounds=_BOUNDS)
+    return template.render(document=document, operations=operations)
 
 
 def _text(text: str | Undefined) -> Markup:

@@ -1,9 +1,6 @@
-"""Linear reads under torch.compile and torch.export: run by test_linear.py without shape checks.
+"""Linear reads under torch.compile and torch.export; run by tests/contracts/test_transforms.py."""
 
-Those checks wrap every function in what a compiler cannot see through, so this runs in a process of
-its own.
-"""
-
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -47,7 +44,9 @@ def make_pairs(time: int) -> tuple[Tensor, Tensor, Tensor]:
     return torch.randn(3, 2, time, 5), torch.randn(3, 2, time, 5), torch.randn(3, 2, time, 7)
 
 
-def check_reads(score: Features, mask: Mask | None) -> None:
+@pytest.mark.parametrize("mask", [None, causal()], ids=["none", "causal"])
+def test_compiled_and_exported_reads_are_the_same(mask: Mask | None) -> None:
+    score = FeatureMap()
     module, short, long = Reader(score, mask), make_pairs(150), make_pairs(64 * 19)
     leaves = tuple(tensor.clone().requires_grad_() for tensor in short)
     compiled = torch.compile(module, fullgraph=True, backend="aot_eager")(*leaves)
@@ -69,7 +68,8 @@ def check_reads(score: Features, mask: Mask | None) -> None:
         close(exported(*inputs), module(*inputs))
 
 
-def check_steps(score: Features) -> None:
+def test_steps_are_compiled_once() -> None:
+    score = RandomFeatures(5, 11)
     step, inputs = Step(score), make_pairs(1)
     compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
     state = plain = LinearState.of(Memory(*inputs[1:]).map_keys_with(score))
@@ -78,10 +78,3 @@ def check_steps(score: Features) -> None:
             out, state = compiled(state, *inputs)
         expected, plain = step(plain, *inputs)
         close(out, expected)
-
-
-if __name__ == "__main__":
-    torch.manual_seed(1)
-    check_reads(FeatureMap(), None)
-    check_reads(FeatureMap(), causal())
-    check_steps(RandomFeatures(5, 11))

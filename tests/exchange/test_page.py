@@ -228,7 +228,7 @@ def test_attention_is_that_of_a_capture(load_run, open_page):
 @pytest.mark.parametrize("kind", ["char", "word", "bpe"])
 @pytest.mark.parametrize("normalize", ["none", "nfkc"])
 def test_tokens_are_those_of_the_tokenizer(kind, normalize, load_run, open_page):
-    texts = [text for text in odd_texts(300) if text.strip()]
+    texts = [text for text in odd_texts(160) if text.strip()]
     config = TokenizerConfig(
         kind=kind, vocab_size=400, normalize=normalize, lowercase=normalize == "nfkc"
     )

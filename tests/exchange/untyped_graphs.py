@@ -3,6 +3,7 @@
 Run by test_graphs.py in a process of its own, without the shape checks of the other tests.
 """
 
+import itertools
 import json
 import mimetypes
 import shutil
@@ -31,11 +32,11 @@ from regard.exchange import onnx as onnx_format
 from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.models.readers.points import farthest_points
 from regard.recipes.registry import RECIPES
-from tests.exchange.small import create_model, import_model, save_model
 from tests.helpers import save_weights
 from tests.recipes.tiny import quick_options
 from tests.recipes.untrained import untrained
 
+LETTERS = [" ".join(letters) for letters in itertools.combinations("abcdefghij", 3)]
 PAIRS = [f"{number}.{kind}" for number in range(2) for kind in ("key", "value")]
 CONTEXT = "--context", "8", "--model.core.layers", "2"
 CORE = "--model.core.width 64 --model.core.heads 2 --model.core.decoder-layers 1"
@@ -106,7 +107,7 @@ RECURRENT = f"--model.core recurrent {SMALL}"
 CHAIN = f"--model.core self-attentive {SMALL} --model.core.self-attention-hidden 6"
 CASES = [
     (onnx_format, "reviews", f"{RECURRENT} --naive-bayes words"),
-    (graphs, "dates", RECURRENT),
+    (graphs, "translate", RECURRENT),
     (graphs, "language", CHAIN),
 ]
 OTHER = [name for name in RECIPES if name not in ("dates", "reviews")]
@@ -144,8 +145,8 @@ def test_graphs_of_every_recipe_are_those_of_the_model(
 @pytest.mark.parametrize(
     "options",
     [
+        None,
         pytest.param("", marks=pytest.mark.slow),
-        f"{CORE} --model.tie target --model.core.positions rotary --model.core.key-heads 1",
         pytest.param(
             f"{CORE} --model.tie target --model.core.positions learned --model.core.window 3 "
             "--model.core.pattern S --model.core.positions.max-length 70",
@@ -175,11 +176,18 @@ def test_graphs_of_every_recipe_are_those_of_the_model(
         ),
     ],
 )
-def test_fifty_steps_of_a_decoder_give_the_logits_of_the_model(tmp_path: Path, options: str):
-    model, exported = export("dates", tmp_path, *options.split())
+def test_fifty_steps_of_a_decoder_give_the_logits_of_the_model(
+    tmp_path: Path, options: str | None, request: pytest.FixtureRequest
+):
+    """options: of an export of its own; None: that of the next tests."""
+    if options is None:
+        trained, folder, *_ = request.getfixturevalue("text_to_text")
+        model, exported = trained.model, Exported(folder)
+    else:
+        model, exported = export("dates", tmp_path, *options.split())
     names = {graph["name"]: graph for graph in exported.content["graphs"]}
     inputs = [own["name"] for own in names["decoder"]["inputs"]]
-    if not options.startswith("--model.core "):
+    if options is None or not options.startswith("--model.core "):
         expected = ["input_ids", "encoder_attention_mask", "past_key_values.0.decoder.key"]
         assert inputs[:3] == expected
     source_vocab, vocab = (
@@ -266,25 +274,30 @@ def disturb(model: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def dates(
+def text_to_text(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> tuple[Any, Path, list[str], list[str]]:
     """Return a run, the folder of its export as ONNX, and inputs with their outputs.
 
-    With --slow it is trained for half a minute, and has 1,000 inputs.
+    With --slow it reads dates, is trained for half a minute, and has 1,000 inputs.
     """
-    folder = tmp_path_factory.mktemp("dates")
+    folder = tmp_path_factory.mktemp("run")
     run_folder, out = folder / "run", folder / "out"
-    is_slow, settings = request.config.getoption("--slow"), quick_options("dates")
-    if is_slow:
-        given = "--data.locales nl fi el ja --data.epoch-size 20000 --data.test-size 1000"
-        settings = [*given.split(), "--train.steps", "300"]
-    assert main(["train", "dates", "--run", str(run_folder), *settings]) == 0
+    if is_slow := request.config.getoption("--slow"):
+        given = "dates --data.locales nl fi el ja --data.epoch-size 20000 --data.test-size 1000"
+        words = [*given.split(), "--train.steps", "300"]
+    else:
+        pairs = folder / "pairs.tsv"
+        pairs.write_text("".join(f"{text}\t{text}\n" for text in LETTERS))
+        given = f"{CORE} --model.core.positions rotary --model.core.key-heads 1 --decode.beam 1"
+        given += f" --data.train {pairs} --data.val {pairs} --data.test {pairs}"
+        words = ["translate", *drop_core(quick_options("translate")), *given.split()]
+    assert main(["train", *words, "--run", str(run_folder)]) == 0
     run = regard.load(run_folder, engine="torch", notify=lambda _: None)
-    texts = [f"{day} {month} {1950 + day}" for day in range(1, 21) for month in "abcdefghij"]
     if is_slow:
         texts = [run.test_input(number) for number in range(1000)]
     else:
+        texts = LETTERS
         disturb(run.model)
         save_weights(run_folder / "model.safetensors", run.model)
     options = ["export", str(run_folder), "--out", str(out), "--to"]
@@ -296,8 +309,8 @@ def dates(
 
 
 @pytest.mark.timeout(1800)
-def test_greedy_outputs_of_dates_are_those_of_predict(dates: Any):
-    run, out, texts, expected = dates
+def test_greedy_outputs_of_a_run_are_those_of_predict(text_to_text: Any):
+    run, out, texts, expected = text_to_text
     exported, recipe = Exported(out), run.recipe
     start, eos, padding = recipe.search_ids()
     sources = [recipe.preprocess(text, 1)[0].ids for text in texts]
@@ -323,6 +336,12 @@ IMPORTED = [(onnx_format, case) for case in ("gpt2", "llama3", "marian", "t5", "
 @pytest.mark.parametrize(("module", "case"), [*IMPORTED, (graphs, "gpt2"), (graphs, "marian")])
 def test_imported_runs_have_graphs(tmp_path: Path, module: Any, case: str):
     # `export` compares them with the model.
+    from tests.exchange.small import (  # noqa: PLC0415  # loads transformers, for seconds
+        create_model,
+        import_model,
+        save_model,
+    )
+
     run = import_model(save_model(create_model(case, 1), tmp_path / "theirs"), tmp_path / "run")
     (tmp_path / "out").mkdir()
     module.export(run, tmp_path / "out", None, print)
@@ -367,9 +386,9 @@ window.predict = async (ids, limit) => {
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_greedy_outputs_in_a_browser_are_those_of_predict(dates: Any, tmp_path: Path):
+def test_greedy_outputs_in_a_browser_are_those_of_predict(text_to_text: Any, tmp_path: Path):
     """`onnxruntime-web` in Chromium, without a request to another host."""
-    run, out, texts, expected = dates
+    run, out, texts, expected = text_to_text
     npm = shutil.which("npm")
     if npm is None:
         pytest.skip("needs npm")
@@ -410,11 +429,11 @@ def test_greedy_outputs_in_a_browser_are_those_of_predict(dates: Any, tmp_path: 
     assert any(url.endswith(".wasm") for url in requests)
 
 
-def test_files_hold_each_weight_once_and_nothing_of_the_machine(tmp_path: Path):
-    options = [*quick_options("translate")[:6], "--tokenizer.kind", "word", *CORE.split()]
-    model, exported = export("translate", tmp_path, *options)
-    files = [*exported.files.values(), tmp_path / "out" / "weights.bin"]
-    assert model.reader.table is model.writer.inputs.table
+def test_files_hold_each_weight_once_and_nothing_of_the_machine(text_to_text: Any):
+    run, out, *_ = text_to_text
+    exported, model = Exported(out), run.model
+    files = [*exported.files.values(), *out.glob("weights.bin")]
+    assert (out / "weights.bin").exists() == (model.reader.table is model.writer.inputs.table)
     size = sum(parameter.numel() * 4 for parameter in model.parameters())
     assert size < sum(path.stat().st_size for path in files) < size + 200_000
     for path in exported.files.values():
@@ -452,7 +471,8 @@ def test_export_that_differs_from_the_model_is_refused(tmp_path: Path, monkeypat
 
 
 def test_positions_of_a_recurrent_writer_and_missing_packages_are_refused(tmp_path, monkeypatch):
-    recipe, model = untrained("dates", tmp_path, *RECURRENT.split())
+    words = [*drop_core(quick_options("language")), *RECURRENT.split()]
+    recipe, model = untrained("language", tmp_path, *words)
     model.writer.positions = Sinusoidal(8)
     with pytest.raises(UserError, match="with positions of its outputs cannot be exported"):
         graphs.export(as_run(recipe, model, tmp_path), tmp_path, None, print)

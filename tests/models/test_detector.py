@@ -186,6 +186,7 @@ def test_loss_of_empty_rows_and_batches_without_elements():
     assert loss.total.isfinite()
 
 
+@pytest.mark.usefixtures("no_shape_checks")  # the same calls as above, hundreds of times
 @pytest.mark.parametrize("core", ["transformer", "recurrent"])
 def test_training_finds_the_elements(core):
     torch.manual_seed(6)

@@ -243,6 +243,7 @@ class OneByOne(Recorded):
         return self.last, state
 
 
+@pytest.mark.usefixtures("no_shape_checks")  # the same calls as above
 @pytest.mark.parametrize("context", ["restart", "last", "slide"])
 @pytest.mark.parametrize("name", [*CORES, "rotary"])
 def test_prompts_read_at_once_give_the_tokens_of_steps(name, context):

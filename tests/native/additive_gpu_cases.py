@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import jaxtyping
@@ -62,9 +63,9 @@ class Case:
 
 
 CASES = {
-    "plain": Case(v_heads=1, tiles=TILES, sizes=(1, 2, 1, 5, 11, 6, 3)),
-    "a v for each head": Case(sizes=(2, 3, 3, 5, 11, 3, 2), v_heads=3),
-    "grouped heads": Case(sizes=(1, 6, 2, 5, 9, 2, 3)),
+    "plain": Case(v_heads=1, tiles=TILES, sizes=(1, 2, 1, 5, 11, 4, 3)),
+    "a v for each head": Case(sizes=(2, 2, 2, 5, 11, 3, 2), v_heads=2),
+    "grouped heads": Case(sizes=(1, 4, 2, 5, 9, 2, 3)),
     "causal, as ranges": Case(sizes=(1, 1, 1, 9, 17, 3, 2), last=(1, 1, 9), tiles=TILES),
     "ranges beyond the keys, and empty ones": Case(
         sizes=TWO, first=(2, 1, 5), last=(1, 2, 1), masked_row=True
@@ -87,21 +88,21 @@ CASES = {
         tiles=TILES,
     ),
     "split keys and queries": Case(
-        sizes=(1, 1, 1, 9, 11, 3, 5), last=(1, 1, 9), masked_row=True, tiles=SPLIT
+        sizes=(1, 1, 1, 9, 10, 2, 3), last=(1, 1, 9), masked_row=True, tiles=SPLIT
     ),
     "the tiles of a GPU": Case(tiles={}),
     "one query": Case(sizes=(2, 2, 1, 1, 11, 3, 2), allowed=(2, 1, 1, 11), tiles=TILES),
     "one query, split, everything": Case(
-        sizes=(1, 2, 1, 1, 19, 5, 3),
+        sizes=(1, 2, 1, 1, 13, 3, 2),
         first=(1, 2, 1),
         last=(1, 1, 1),
         bias=(1, 2, 1, 1),
-        diagonals=(1, 2, 19),
+        diagonals=(1, 2, 13),
         tiles=SPLIT,
     ),
     "four queries": Case(
-        sizes=(1, 4, 2, 4, 11, 3, 2),
-        allowed=(1, 4, 4, 11),
+        sizes=(1, 2, 1, 4, 11, 3, 2),
+        allowed=(1, 2, 4, 11),
         masked_row=True,
         tiles=TILES,
         scale=30.0,
@@ -113,7 +114,7 @@ CASES = {
         needs=(False, True, False, True, True, False),
     ),
     "two queries, the tiles of a GPU": Case(
-        sizes=(1, 1, 1, 2, 9, 34, 34), bias=(1, 1, 2, 9), tiles={}
+        sizes=(1, 1, 1, 2, 9, 34, 2), bias=(1, 1, 2, 9), tiles={}
     ),
     "one key": Case(sizes=(2, 1, 1, 5, 1, 4, 1)),
     "no keys": Case(sizes=(2, 2, 1, 5, 0, 5, 3), bias=(1, 1, 5, 1)),
@@ -121,19 +122,19 @@ CASES = {
     "units that saturate": Case(scale=12.0),
     "parts that overflow alone": Case(far=400.0),
     "float32": Case(dtype=torch.float32, bias=(1, 2, 1, 11)),
-    "float32, heads": Case(dtype=torch.float32, sizes=(1, 3, 3, 9, 11, 5, 3), tiles={}),
+    "float32, heads": Case(dtype=torch.float32, sizes=(1, 2, 2, 9, 11, 3, 3), tiles={}),
     "float32, several tiles of a GPU": Case(
-        dtype=torch.float32, sizes=(1, 1, 1, 9, 140, 5, 34), last=(1, 1, 9), tiles={}
+        dtype=torch.float32, sizes=(1, 1, 1, 9, 131, 3, 34), last=(1, 1, 9), tiles={}
     ),
     "several tiles of other sizes": Case(
-        sizes=(1, 1, 1, 40, 140, 3, 2),
+        sizes=(1, 1, 1, 40, 70, 3, 2),
         last=(1, 1, 40),
         tiles={"own": 32, "other": 32, "programs": 1},
     ),
     "float32, parts that overflow alone": Case(dtype=torch.float32, far=64.0),
     "float32, sums to 60": Case(dtype=torch.float32, scale=10.0, sizes=(1, 1, 1, 5, 11, 4, 3)),
     "float32, sums to 60 in the second block": Case(
-        dtype=torch.float32, late=20.0, sizes=(1, 1, 1, 5, 140, 4, 3), tiles={}
+        dtype=torch.float32, late=20.0, sizes=(1, 1, 1, 5, 131, 3, 2), tiles={}
     ),
     "float32, sums to 200": Case(dtype=torch.float32, scale=50.0, sizes=(1, 1, 1, 5, 11, 5, 3)),
     "float32, the largest numbers": Case(
@@ -143,7 +144,7 @@ CASES = {
         dtype=torch.float32, v_scale=1e33, scale=1.5, sizes=(1, 1, 1, 5, 11, 4, 3), needs=NONE
     ),
     "bfloat16": Case(dtype=torch.bfloat16, bias=(1, 1, 5, 11), diagonals=(1, 2, 15)),
-    "float16": Case(dtype=torch.float16, tiles=TILES, sizes=(1, 1, 1, 9, 10, 5, 3)),
+    "float16": Case(dtype=torch.float16, tiles=TILES, sizes=(1, 1, 1, 9, 10, 3, 2)),
     "not contiguous": Case(noncontiguous=True, allowed=WHOLE, bias=WHOLE),
     "gradients of query and values": Case(
         bias=WHOLE, needs=(True, False, True, False, False, False)
@@ -311,9 +312,24 @@ def count_launches() -> list[list[str]]:
     return counts
 
 
+def patch_once() -> None:
+    """Let Triton's interpreter patch its language once, not at every call of a function.
+
+    All kernels have the same language, and each patch looks through all of its names.
+    """
+    from triton.runtime import interpreter  # noqa: PLC0415
+
+    from regard.native.additive.gpu.forward import read_kernel  # noqa: PLC0415
+
+    interpreter._patch_lang(read_kernel.fn)
+    patched = SimpleNamespace(restore=lambda: None)
+    interpreter._patch_lang = lambda _: patched
+
+
 def main() -> None:
     """Print, as JSON, the traceback of each case that failed, and the launches of a read."""
     jaxtyping.install_import_hook("regard", "tests.shapes.check_types").__enter__()
+    patch_once()
     torch.use_deterministic_algorithms(True)  # NaN in uninitialized memory
     failures: dict[str, Any] = {}
     for name, case in CASES.items():

@@ -55,11 +55,12 @@ def cached_files(cache: Path) -> list[Path]:
     return sorted(cache.rglob("*.nbc"))
 
 
-@pytest.fixture
-def cache(tmp_path: Path) -> Path:
-    assert run_code(tmp_path) == "12 16 2"
-    assert len(cached_files(tmp_path)) == 2
-    return tmp_path
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cache")
+    assert run_code(folder) == "12 16 2"
+    assert len(cached_files(folder)) == 2
+    return folder
 
 
 def test_closure_over_compiled_functions_is_found_by_another_process(cache: Path) -> None:
@@ -73,21 +74,23 @@ def _flip(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda path: os.truncate(path, path.stat().st_size // 2),
-        lambda path: os.truncate(path, 0),
-        _flip,
-        lambda path: path.write_bytes(cached_files(path.parents[2])[1].read_bytes()),
-    ],
-    ids=["cut", "empty", "flipped", "of another function"],
-)
-def test_damaged_file_is_recompiled_and_replaced(
-    cache: Path, damage: Callable[[Path], object]
-) -> None:
-    damage(cached_files(cache)[0])
-    assert run_code(cache) == "12 16 1"
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "cut": lambda path: os.truncate(path, path.stat().st_size // 2),
+    "empty": lambda path: os.truncate(path, 0),
+    "flipped": _flip,
+    "of another function": lambda path: path.write_bytes(
+        cached_files(path.parents[2])[1].read_bytes()
+    ),
+}
+
+
+def test_damaged_file_is_recompiled_and_replaced(cache: Path) -> None:
+    path = cached_files(cache)[0]
+    for name, damage in DAMAGES.items():
+        damage(path)
+        damaged = path.read_bytes()
+        assert run_code(cache) == "12 16 1", name
+        assert path.read_bytes() != damaged, name
     assert run_code(cache) == "12 16 0"
 
 

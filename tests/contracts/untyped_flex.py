@@ -44,10 +44,13 @@ def test_flex_supports_grouped_heads() -> None:
     assert (out.double() - exact).norm() <= HALF * ROUNDING[torch.float16] * exact.norm()
 
 
+SIZES = {"query": (2, 5, 11), "keys": (2, 7, 11), "values": (2, 7, 13), "bias": (2, 5, 7)}
+"""Sizes of two tests, whose reads are compiled once."""
+
+
 @pytest.mark.parametrize("learned", ["query", "keys", "values", "beta", "bias"])
 def test_flex_refuses_gradients_on_a_cpu_and_reads_without(learned: str) -> None:
-    sizes = {"query": (2, 5, 11), "keys": (2, 7, 11), "values": (2, 7, 13), "bias": (2, 5, 7)}
-    parts = {name: torch.randn(size) for name, size in sizes.items()} | {"beta": torch.tensor(2.0)}
+    parts = {name: torch.randn(size) for name, size in SIZES.items()} | {"beta": torch.tensor(2.0)}
     parts[learned].requires_grad_()
     query, memory, bias = parts["query"], (parts["keys"], parts["values"]), parts["bias"]
     options = {"choice": Soft(parts["beta"]), "bias": bias}
@@ -59,9 +62,9 @@ def test_flex_refuses_gradients_on_a_cpu_and_reads_without(learned: str) -> None
 
 
 def test_beta_of_zero_weighs_all_allowed_keys_alike() -> None:
-    query, keys, values = (torch.randn(2, size, 8) for size in (5, 7, 7))
-    hidden = torch.full((5, 7), -math.inf).triu(2)
-    options = {"bias": hidden, "choice": Soft(torch.zeros(2, 1, 1))}
+    query, keys, values, bias = (torch.randn(size) for size in SIZES.values())
+    hidden = torch.full_like(bias, -math.inf).triu(2)
+    options = {"bias": hidden, "choice": Soft(torch.tensor(0.0))}
     out = attend(query, (keys, values), kernel="flex", **options)
     weights = (hidden == 0) / (hidden == 0).sum(-1, keepdim=True)
     close(out, weights @ values)

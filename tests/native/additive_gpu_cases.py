@@ -313,17 +313,19 @@ def count_launches() -> list[list[str]]:
 
 
 def patch_once() -> None:
-    """Let Triton's interpreter patch its language once, not at every call of a function.
-
-    All kernels have the same language, and each patch looks through all of its names.
-    """
+    """Let Triton's interpreter patch its language once per module, not at every call."""
     from triton.runtime import interpreter  # noqa: PLC0415
 
-    from regard.native.additive.gpu.forward import read_kernel  # noqa: PLC0415
-
-    interpreter._patch_lang(read_kernel.fn)
+    original, modules = interpreter._patch_lang, set[str]()
     patched = SimpleNamespace(restore=lambda: None)
-    interpreter._patch_lang = lambda _: patched
+
+    def patch(function: Any) -> Any:
+        if function.__module__ not in modules:
+            modules.add(function.__module__)
+            original(function)
+        return patched
+
+    interpreter._patch_lang = patch
 
 
 def main() -> None:

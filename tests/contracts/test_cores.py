@@ -1,5 +1,6 @@
 """Contract of all cores: step by step = all at once, batched = one by one, padding is inert."""
 
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -197,6 +198,8 @@ CONFIGS |= {
 }
 ROUNDED = {name: config for name, config in CONFIGS.items() if config.choice != "hard"}
 """Cores whose outputs are continuous in the scores: rounded scores may have another best key."""
+_LIKE_OTHERS = re.compile("-(post|pre)-.*-(reference|sdpa)$|1x2$|-sizes")
+"""Names of cores that differ from others in sizes or in a kernel that other cores have, too."""
 every_core = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 shapes_checked_elsewhere = pytest.mark.usefixtures("no_shape_checks")
 """For tests that take the paths of the first two, whose calls are checked for shapes: all at once,
@@ -327,7 +330,13 @@ def test_labels_are_smoothed_in_training_only():
     assert abs(smoothed.total - smoothed.nll) > 1e-3
 
 
-@pytest.mark.parametrize("config", ROUNDED.values(), ids=ROUNDED)
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(config, marks=pytest.mark.slow if _LIKE_OTHERS.search(name) else (), id=name)
+        for name, config in ROUNDED.items()
+    ],
+)
 @shapes_checked_elsewhere
 def test_bfloat16_autocast_has_the_gradients_of_float32(config):
     model, pair = model_of(config).float(), batch()  # no dropout: both losses take the same path

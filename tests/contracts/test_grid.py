@@ -106,7 +106,7 @@ CELLS = [
     if kernel != "flex"  # compiled, and so in a process of its own: untyped_flex.py
 ]
 RULES = list(itertools.product(MASKS, BIASES))
-STEPS = {torch.float64: 1, torch.float32: 2, torch.bfloat16: 3, torch.float16: 3}
+STEPS = {torch.float64: 1, torch.float32: 4, torch.bfloat16: 3, torch.float16: 4}
 """Every how many rules each dtype is computed: float64 all; others every mask and bias."""
 
 

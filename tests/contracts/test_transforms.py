@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LEAST = {
     "contracts/untyped_transforms.py": 60,
-    "contracts/untyped_flex.py": 10,
+    "contracts/untyped_flex.py": 9,
     "contracts/untyped_exports.py": 5,
     "attention/untyped_linear.py": 3,
     "attention/untyped_memories.py": 6,

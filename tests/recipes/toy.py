@@ -24,16 +24,23 @@ def write_pairs(path: Path, sources: list[str]) -> Path:
     return path
 
 
-def toy_arguments(folder: Path, *, core: str, steps: int = 20) -> list[str]:
-    """Write pairs to `folder`; return the arguments of `regard train` for `folder`/run."""
+def toy_options(folder: Path, *, core: str) -> str:
+    """Write pairs to `folder`; return the recipe and the options of data, model and search."""
     train = write_pairs(folder / "train.tsv", SOURCES)
     val = write_pairs(folder / "val.tsv", SOURCES[:7])
     test = write_pairs(folder / "test.tsv", SOURCES[7:12])
     files = f"--data.train {train} --data.val {val} --data.test {test}"
     return (
-        f"translate --run {folder / 'run'} {files} {SMALL[core]} --train.steps {steps} "
-        "--data.max-length 12 --tokenizer.kind word --train.validate-every 8 "
-        "--train.precision float32 "
-        "--train.batch-tokens 60 --train.warmup 5 --train.average 2 --train.tensorboard false "
-        "--train.keep-finished checkpoints --bleu.tokenize none --decode.beam 3"
+        f"translate {files} {SMALL[core]} --data.max-length 12 --tokenizer.kind word "
+        "--bleu.tokenize none --decode.beam 3"
+    )
+
+
+def toy_arguments(folder: Path, *, core: str, steps: int = 20) -> list[str]:
+    """Write pairs to `folder`; return the arguments of `regard train` for `folder`/run."""
+    return (
+        f"{toy_options(folder, core=core)} --run {folder / 'run'} --train.steps {steps} "
+        "--train.validate-every 8 --train.precision float32 --train.batch-tokens 60 "
+        "--train.warmup 5 --train.average 2 --train.tensorboard false "
+        "--train.keep-finished checkpoints"
     ).split()

@@ -1,8 +1,9 @@
-"""A browser, and pages of runs that are trained for these tests.
+"""A browser, and pages of runs with random weights.
 
 A page must not write errors to the console, nor request anything but itself.
 """
 
+import functools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,46 +11,38 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Request,
+    sync_playwright,
+)
 
 from docs.gallery.browser import launch_browser
-from regard.cli.main import main
 from regard.look.capture import Capture
-from regard.recipes.load import load
+from regard.recipes.base.trained import TrainedRun
 from tests.look.pictures import SVG
-from tests.recipes.toy import toy_arguments
+from tests.recipes.toy import toy_options
 from tests.recipes.toy_clouds import SMALL as CLOUDS
 from tests.recipes.toy_clouds import write_clouds
+from tests.recipes.untrained import untrained
 
-_SHORT = (
-    "--train.steps 40 --train.warmup 5 --train.lr 5e-3 --train.validate-every 40 "
-    "--train.tensorboard false"
-)
 _SMALL = (
     "--model.core.width 16 --model.core.layers 2 --model.core.heads 2 --model.core.feedforward 16"
 )
-
 _RUNS = {
-    "chain": (
-        f"train language {_SHORT} --train.steps 10 --train.validate-every 10 --context 24 "
-        f"--model.core self-attentive "
-        "--model.core.width 16 --model.core.hidden 16 --batch 8"
-    ),
-    "image": f"train images {_SHORT} {_SMALL} --patch 2 --augment none --batch 16",
-    "boxes": (
-        f"train boxes {_SHORT} {_SMALL} --data.width 32 --data.height 24 --downsampling-layers 2 "
-        f"--model.num-queries 6 "
-        "--batch 8 "
-        "--threshold 0.01"
-    ),
-    "tracks": f"train tracks {_SHORT} {_SMALL} --batch 32",
-    "events": (
-        f"train events {_SHORT} {_SMALL} --data.bands 12 --channels 8 --model.num-queries 4 "
-        f"--batch 8 --threshold 0.01 "
-        "--data.epoch-size 40 --data.val-size 8 --data.test-size 4"
-    ),
+    "chain": "language --context 24 --model.core self-attentive --model.core.width 16 "
+    "--model.core.hidden 16",
+    "image": f"images {_SMALL} --patch 2",
+    "boxes": f"boxes {_SMALL} --data.width 32 --data.height 24 --downsampling-layers 2 "
+    "--model.num-queries 6 --threshold 0.01",
+    "tracks": f"tracks {_SMALL}",
+    "events": f"events {_SMALL} --data.bands 12 --channels 8 --model.num-queries 4 "
+    "--threshold 0.01 --data.epoch-size 4 --data.val-size 4 --data.test-size 4",
 }
-"""Commands that train runs on data of the package, synthetic or embedded."""
+"""Recipes and options of runs on data of the package, synthetic or embedded."""
 
 
 @pytest.fixture(scope="session")
@@ -61,15 +54,32 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
+@pytest.fixture(scope="session")
+def context_of(browser: Browser) -> Callable[..., BrowserContext]:
+    """Return a function that returns the context of a size and scheme: a new one starts slowly."""
+
+    @functools.cache
+    def create_context(width: int, height: int, color_scheme: Any) -> BrowserContext:
+        viewport: Any = {"width": width, "height": height}
+        return browser.new_context(viewport=viewport, color_scheme=color_scheme)
+
+    return create_context
+
+
 @pytest.fixture
-def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
+def open_page(context_of: Callable[..., BrowserContext]) -> Iterator[Callable[..., Page]]:
     """Return open_page(path, "#view=links", width=..., height=..., color_scheme=...)."""
     pages, errors = [], []
 
     def open_tab(
-        path: Path, fragment: str = "", *, width: int = 1280, height: int = 800, **context: Any
+        path: Path,
+        fragment: str = "",
+        *,
+        width: int = 1280,
+        height: int = 800,
+        color_scheme: str = "light",
     ) -> Page:
-        page = browser.new_page(viewport={"width": width, "height": height}, **context)
+        page = context_of(width, height, color_scheme).new_page()
         page.set_default_timeout(20_000)
         pages.append(page)
         own = path.resolve().as_uri()
@@ -97,25 +107,24 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
 
 
 @pytest.fixture(scope="session")
-def train_and_capture(
+def capture_run(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[str], tuple[Capture, Path]]:
-    """Return a function that trains a run of this name, once, and returns its capture and page."""
+    """Return a function that returns the capture and the page of a run, made once per name."""
     results: dict[str, tuple[Capture, Path]] = {}
 
     def look(name: str) -> tuple[Capture, Path]:
         if name not in results:
             folder = tmp_path_factory.mktemp(name)
-            if name in ("transformer", "recurrent"):
-                words = ["train", *toy_arguments(folder, core=name)]
-            elif name == "points":
-                options = f"{write_clouds(folder)} {CLOUDS} {_SHORT}"
-                words = f"train points --run {folder / 'run'} {options}".split()
-            else:
-                words = [*_RUNS[name].split(), "--run", str(folder / "run")]
-            assert main(words) == 0
-            run = load(folder / "run")
             gradients = name in ("transformer", "recurrent")
+            if gradients:
+                options = toy_options(folder, core=name)
+            elif name == "points":
+                options = f"points {write_clouds(folder)} {CLOUDS}"
+            else:
+                options = _RUNS[name]
+            recipe, *words = options.split()
+            run = TrainedRun(*untrained(recipe, folder, *words), folder)
             capture = run.look([run.test_input(0)], gradients=gradients)
             results[name] = capture, capture.save(folder / "page.html")
         return results[name]

@@ -1,4 +1,4 @@
-"""Views of the page in a browser, for trained models: their numbers equal those of the capture."""
+"""Views of the page in a browser, for small models: their numbers equal those of the capture."""
 
 from pathlib import Path
 from xml.etree import ElementTree
@@ -49,11 +49,11 @@ def fragment(attention_map: AttentionMap, view: str, head: int = 0) -> str:
 
 
 @pytest.fixture
-def open_view(train_and_capture, open_page):
+def open_view(capture_run, open_page):
     """Return open_view(run, kind, view, head, width=...): the page, and the map that it shows."""
 
     def open_run(run: str, kind: str, view: str, head: int = 0, *, measure="weight", **options):
-        capture, path = train_and_capture(run)
+        capture, path = capture_run(run)
         attention_map = first(capture, kind, measure)
         return open_page(path, fragment(attention_map, view, head), **options), attention_map
 
@@ -61,9 +61,9 @@ def open_view(train_and_capture, open_page):
 
 
 @pytest.fixture(scope="module")
-def both(train_and_capture, tmp_path_factory):
+def both(capture_run, tmp_path_factory):
     """Return the captures of two models, and the page with both."""
-    left, right = (train_and_capture(run)[0] for run in ("transformer", "recurrent"))
+    left, right = (capture_run(run)[0] for run in ("transformer", "recurrent"))
     folder = tmp_path_factory.mktemp("both")
     return left, right, left.save(folder / "both.html", compare=right)
 
@@ -84,8 +84,8 @@ def check(tip: dict, weights: np.ndarray) -> None:
     ("run", "view", "kind"),
     [*VIEWS, *(pytest.param(*view, marks=pytest.mark.slow) for view in MORE_VIEWS)],
 )
-def test_the_tooltip_has_the_weight_of_the_capture(run, view, kind, train_and_capture, open_view):
-    head = len(first(train_and_capture(run)[0], kind).heads) - 1
+def test_the_tooltip_has_the_weight_of_the_capture(run, view, kind, capture_run, open_view):
+    head = len(first(capture_run(run)[0], kind).heads) - 1
     page, attention_map = open_view(run, kind, view, head)
     weights = attention_map.head(head).float().numpy()
     shown = page.evaluate("window.regard.shown()")
@@ -108,9 +108,9 @@ def test_the_tooltip_has_the_weight_of_the_capture(run, view, kind, train_and_ca
 @pytest.mark.parametrize(
     "run", ["transformer", "recurrent", "chain", "image", "boxes", "points", "tracks", "events"]
 )
-def test_every_view_of_every_read_opens(run, train_and_capture, open_page):
+def test_every_view_of_every_read_opens(run, capture_run, open_page):
     """No error is written to the console, and something is drawn."""
-    capture, path = train_and_capture(run)
+    capture, path = capture_run(run)
     page = open_page(path)
     maps = {(own.kind, own.measure): own for own in capture[0].maps}
     for kind_and_measure, own in maps.items():
@@ -133,8 +133,8 @@ def test_clicking_a_head_opens_it(open_view):
     assert (shown["view"], shown["head"], shown["read"]) == ("alignment", 0, attention_map.name)
 
 
-def test_decoding_steps_are_shown(train_and_capture, open_view):
-    capture = train_and_capture("transformer")[0]
+def test_decoding_steps_are_shown(capture_run, open_view):
+    capture = capture_run("transformer")[0]
     sample_maps = capture[0]
     page, _ = open_view("transformer", "cross", "steps", -1)
     for number, step in enumerate(sample_maps.sample.steps[:4]):
@@ -169,8 +169,8 @@ def test_two_captures_are_compared(both, open_page):
     check(tip_of(page), weights)
 
 
-def test_a_comparison_begins_with_the_same_read_and_head(train_and_capture, open_page, tmp_path):
-    capture = train_and_capture("transformer")[0]
+def test_a_comparison_begins_with_the_same_read_and_head(capture_run, open_page, tmp_path):
+    capture = capture_run("transformer")[0]
     path = capture.save(tmp_path / "both.html", compare=capture)
     page = open_page(path, fragment(first(capture, "encoder self"), "links", 1))
     press(page, "c")
@@ -283,8 +283,8 @@ def test_the_address_has_the_state_of_the_page(open_view):
     assert page.evaluate("window.regard.shown()") == before
 
 
-def test_keyboard_shortcuts_work(train_and_capture, open_page):
-    page = open_page(train_and_capture("transformer")[1])
+def test_keyboard_shortcuts_work(capture_run, open_page):
+    page = open_page(capture_run("transformer")[1])
 
     def shown() -> dict:
         page.evaluate("window.regard.ready")
@@ -304,8 +304,8 @@ def test_keyboard_shortcuts_work(train_and_capture, open_page):
 
 
 @pytest.mark.parametrize("width", [420, 1280])
-def test_two_panes_are_side_by_side_or_stacked(width, train_and_capture, open_page):
-    page = open_page(train_and_capture("transformer")[1], width=width)
+def test_two_panes_are_side_by_side_or_stacked(width, capture_run, open_page):
+    page = open_page(capture_run("transformer")[1], width=width)
     press(page, "c")
     first, second = (pane.bounding_box() for pane in page.locator(".pane").all())
     if width > 1000:
@@ -325,8 +325,8 @@ def test_two_panes_are_side_by_side_or_stacked(width, train_and_capture, open_pa
         pytest.param("dark", 420, marks=pytest.mark.slow),
     ],
 )
-def test_views_fit_the_width_of_the_page(scheme, width, train_and_capture, open_page):
-    page = open_page(train_and_capture("transformer")[1], width=width, color_scheme=scheme)
+def test_views_fit_the_width_of_the_page(scheme, width, capture_run, open_page):
+    page = open_page(capture_run("transformer")[1], width=width, color_scheme=scheme)
     for view in page.evaluate("window.regard.shown()")["views"]:
         page.evaluate("view => { location.hash = `#view=${view}` }", view)
         page.evaluate("window.regard.ready")
@@ -336,9 +336,9 @@ def test_views_fit_the_width_of_the_page(scheme, width, train_and_capture, open_
     assert is_dark == (scheme == "dark")
 
 
-def test_notebooks_show_the_page_in_a_sandboxed_frame(train_and_capture, open_page, tmp_path):
+def test_notebooks_show_the_page_in_a_sandboxed_frame(capture_run, open_page, tmp_path):
     outer = tmp_path / "notebook.html"
-    frame = train_and_capture("transformer")[0]._repr_html_()
+    frame = capture_run("transformer")[0]._repr_html_()
     outer.write_text(f"<!doctype html><meta charset=utf-8><body>{frame}", "utf-8")
     page = open_page(outer)
     page.frame_locator("iframe").locator("main canvas").first.wait_for()
@@ -428,8 +428,8 @@ def test_views_are_saved_as_pictures(view, form, open_view, tmp_path):
     assert page.evaluate("window.regard.shown()")["view"] == view
 
 
-def test_frequencies_are_on_the_axis_of_a_sound(train_and_capture, open_page):
-    capture, path = train_and_capture("events")
+def test_frequencies_are_on_the_axis_of_a_sound(capture_run, open_page):
+    capture, path = capture_run("events")
     assert capture[0].sample.pictures["sound"].hertz == 4000
     _, texts = save_svg(open_page(path, "#view=sound"))
     assert {"1 kHz", "250 Hz"} <= set(texts)
@@ -474,10 +474,10 @@ def test_saving_again_writes_no_warning(open_page, open_view):
 
 
 def test_the_uniform_weight_of_masked_rows_is_that_of_the_row_under_the_pointer(
-    train_and_capture, open_view
+    capture_run, open_view
 ):
     page, _ = open_view("transformer", "decoder self", "alignment")
-    capture = train_and_capture("transformer")[0]
+    capture = capture_run("transformer")[0]
     mark = page.locator(".below .uniform-text")
     assert not mark.is_visible()
     for query in (1, 3):
@@ -503,8 +503,8 @@ def test_presenting_fits_a_chain_to_the_window(open_view):
     )
 
 
-def test_presenting_enlarges_the_summary(train_and_capture, open_page):
-    page = open_page(train_and_capture("transformer")[1], "#view=summary", width=1920, height=1080)
+def test_presenting_enlarges_the_summary(capture_run, open_page):
+    page = open_page(capture_run("transformer")[1], "#view=summary", width=1920, height=1080)
     height = "() => document.querySelector('.summaries td button').getBoundingClientRect().height"
     before = page.evaluate(height)
     present(page)
@@ -527,14 +527,14 @@ def test_buttons_and_legend_wrap_on_a_phone(open_view):
     assert text["y"] + text["height"] <= colors["y"] or text["x"] + text["width"] <= colors["x"]
 
 
-def test_steps_of_a_given_text_are_no_predictions(train_and_capture, open_page):
-    capture, path = train_and_capture("chain")
+def test_steps_of_a_given_text_are_no_predictions(capture_run, open_page):
+    capture, path = capture_run("chain")
     steps = capture[0].sample.steps
     page = open_page(path, "#view=steps")
     title = page.locator(".steps-body h3").first.inner_text()
     assert title.startswith("next token of the text: ")
     assert steps
-    other = open_page(train_and_capture("transformer")[1], "#view=steps")
+    other = open_page(capture_run("transformer")[1], "#view=steps")
     assert other.locator(".steps-body h3").first.inner_text().startswith("prediction: ")
 
 
@@ -571,8 +571,8 @@ def test_the_legend_is_saved_alike_when_presenting(open_view):
     assert np.array(list(after.values())) == pytest.approx(np.array(list(before.values())), abs=1.5)
 
 
-def test_steps_of_a_chain_show_its_attention_and_follow_the_keys(train_and_capture, open_page):
-    capture, path = train_and_capture("chain")
+def test_steps_of_a_chain_show_its_attention_and_follow_the_keys(capture_run, open_page):
+    capture, path = capture_run("chain")
     weights = first(capture, "chain").head(0).float().numpy()
     page = open_page(path, "#view=steps")
     assert page.locator(".steps-body h3", has_text="attention at this step").is_visible()
@@ -583,9 +583,9 @@ def test_steps_of_a_chain_show_its_attention_and_follow_the_keys(train_and_captu
     check(tip_of(page), weights)
 
 
-def test_a_chain_is_saved_whole(train_and_capture, open_view):
+def test_a_chain_is_saved_whole(capture_run, open_view):
     page, attention_map = open_view("chain", "chain", "chain", height=400)
-    capture = train_and_capture("chain")[0]
+    capture = capture_run("chain")[0]
     canvas = page.locator(".sheet-canvas")
     before = canvas.bounding_box()
     _, texts = save_svg(page)
@@ -699,8 +699,8 @@ def test_events_below_the_threshold_are_apart(kind, found, open_page, tmp_path):
 
 
 @pytest.mark.parametrize(("width", "height"), [(1366, 768), (1920, 1080)])
-def test_presenting_enlarges_the_steps_to_the_window(width, height, train_and_capture, open_page):
-    page = open_page(train_and_capture("transformer")[1], "#view=steps", width=width, height=height)
+def test_presenting_enlarges_the_steps_to_the_window(width, height, capture_run, open_page):
+    page = open_page(capture_run("transformer")[1], "#view=steps", width=width, height=height)
     size = "() => document.querySelector('.output-token').getBoundingClientRect().height"
     before = page.evaluate(size)
     present(page)

@@ -17,7 +17,7 @@ QUICK = ["--seconds", "0.02", "--batches", "2"]
 SMALL = (
     "--model.core.width 16 --model.core.layers 1 --model.core.heads 2 --model.core.feedforward 16"
 )
-SHORT = "--train.steps 1 --train.tensorboard false"
+SHORT = "--train.steps 1 --train.precision float32 --train.tensorboard false"
 RUNS = {
     "images": f"train images {SHORT} {SMALL} --patch 4 --augment none --batch 8",
     "language": f"train language {SHORT} {SMALL} --context 24 --batch 4 --sample.length 5",

@@ -20,7 +20,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = " ".join(f"--data.{name} {folder / name}.tsv" for name in ("train", "val", "test"))
     options = (
         f"--run {folder / 'run'} {data} --data.max-length 9 --tokenizer.kind char --train.steps 3 "
-        f"--train.batch-tokens 80 --train.tensorboard false --decode.beam 2 {TOY}"
+        f"--train.batch-tokens 80 --train.precision float32 --train.tensorboard false "
+        f"--decode.beam 2 {TOY}"
     )
     assert main(["train", "translate", *options.split()]) == 0
     return folder / "run"

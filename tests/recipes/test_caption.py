@@ -32,7 +32,10 @@ SIZE = (
     "--data.width 32 --data.height 24 --downsampling-layers 3 --model.core.width 24 "
     "--model.dropout 0"
 )
-LIMITS = "--train.lr 5e-3 --train.warmup 10 --train.tensorboard false --threads 1"
+LIMITS = (
+    "--train.lr 5e-3 --train.warmup 10 --train.precision float32 --train.tensorboard false "
+    "--threads 1"
+)
 CORES = {
     "transformer": "--model.core.layers 1 --model.core.decoder-layers 1 --model.core.heads 2 "
     "--model.core.feedforward 48",

@@ -35,7 +35,10 @@ WORDS = {
     "bad": ["awful", "dull", "grim"],
     "odd": ["strange", "queer", "weird"],
 }
-TRAIN = "--train.warmup 5 --train.lr 5e-3 --train.validate-every 30 --train.tensorboard false"
+TRAIN = (
+    "--train.warmup 5 --train.lr 5e-3 --train.validate-every 30 --train.precision float32 "
+    "--train.tensorboard false"
+)
 IMAGES = (
     f"train images {TRAIN} --model.core.width 24 --model.core.layers 1 --model.core.feedforward 24 "
     "--augment none --batch 16 --data.val-share 0.2"

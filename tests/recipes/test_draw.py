@@ -26,13 +26,20 @@ from tests.recipes.capture_checks import (
 )
 from tests.recipes.commands import command, failure, printed, printed_json, report
 
-SMALL = (
+SIZES = (
     "--autoencoder.channels 8 --autoencoder.codebook-size 32 --autoencoder.code-dim 6 "
-    "--autoencoder-steps 60 --classifier-steps 60 --data.epoch-size 400 --data.test-size 30 "
     "--model.core.width 24 --model.core.layers 1 --model.core.decoder-layers 1 "
-    "--model.core.feedforward 48 --train.steps 60 --train.lr 5e-3 --train.warmup 10 "
-    "--train.validate-every 30 --train.tensorboard false --train.keep-finished checkpoints "
-    "--threads 1"
+    "--model.core.feedforward 48 --train.lr 5e-3 --train.precision float32 "
+    "--train.tensorboard false --train.keep-finished checkpoints --threads 1"
+)
+SMALL = (
+    f"{SIZES} --autoencoder-steps 60 --classifier-steps 60 --data.epoch-size 400 "
+    "--data.test-size 20 --train.steps 60 --train.warmup 10 --train.validate-every 30"
+)
+SHORT = (
+    f"{SIZES} --autoencoder-steps 4 --autoencoder-batch 16 --classifier-steps 2 "
+    "--data.epoch-size 40 --data.test-size 2 --train.steps 4 --train.warmup 1 "
+    "--train.validate-every 2"
 )
 
 
@@ -43,9 +50,16 @@ def run(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def short_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("short") / "run"
+    command(f"train draw --run {folder} {SHORT}")
+    return folder
+
+
 def test_a_run_reports_the_scores_of_its_drawings(run, capsys):
     test = report(run)
-    assert test["examples"] == 30
+    assert test["examples"] == 20
     real, rebuilt = test["prompt_accuracy_real"], test["prompt_accuracy_reconstructed"]
     assert 0 <= test["prompt_accuracy"] <= 100 >= max(real, rebuilt, test["item_recall"])
     # The classifier distinguishes real digits, and the codes are better than chance.
@@ -158,10 +172,10 @@ def test_gradients_are_those_of_the_sampled_codes(run):
 
 
 @pytest.mark.parametrize("stage", ["autoencoder", ""])
-def test_a_killed_run_resumes_to_the_same_parameters(stage, run, tmp_path):
-    """Resume a run as if killed after step 30: with the first checkpoint and nothing later."""
+def test_a_killed_run_resumes_to_the_same_parameters(stage, short_run, tmp_path):
+    """Resume a run as if killed before the last checkpoint, which is removed with all later."""
     folder = tmp_path / "run"
-    shutil.copytree(run, folder)
+    shutil.copytree(short_run, folder)
     for name in ("report.json", "model.safetensors"):
         (folder / name).unlink()
     if stage:
@@ -172,24 +186,24 @@ def test_a_killed_run_resumes_to_the_same_parameters(stage, run, tmp_path):
     shutil.rmtree(sorted((folder / stage / "checkpoints").glob("step-*"))[-1])
     files = [folder / "autoencoder.json", folder / "autoencoder" / "model.safetensors"]
     times = [path.stat().st_mtime_ns for path in files if path.exists()]
-    command(f"train draw --run {folder} {SMALL}")
+    command(f"train draw --run {folder} {SHORT}")
     for name in ("autoencoder/", "classifier/", ""):
         path = f"{name}model.safetensors"
-        assert (folder / path).read_bytes() == (run / path).read_bytes()
+        assert (folder / path).read_bytes() == (short_run / path).read_bytes()
     if not stage:  # finished stages are not trained again
         assert [path.stat().st_mtime_ns for path in files] == times
 
 
-def test_first_models_of_two_processes_are_those_of_one(run, tmp_path):
+def test_first_models_of_two_processes_are_those_of_one(short_run, tmp_path):
     launch = "-m torch.distributed.run --standalone --nproc-per-node 2 -m regard --"
-    words = f"{launch} train draw --run {tmp_path}/run {SMALL} --train.steps 2 --train.warmup 1"
+    words = f"{launch} train draw --run {tmp_path}/run {SHORT} --train.steps 1"
     process = subprocess.run(
         [sys.executable, *words.split()], capture_output=True, text=True, check=False
     )
     assert process.returncode == 0, process.stderr
     for stage in ("autoencoder", "classifier"):
         weights = f"{stage}/model.safetensors"
-        assert (tmp_path / "run" / weights).read_bytes() == (run / weights).read_bytes()
+        assert (tmp_path / "run" / weights).read_bytes() == (short_run / weights).read_bytes()
 
 
 def test_own_captions_are_learned_without_classes(tmp_path, capsys):

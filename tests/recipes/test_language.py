@@ -33,7 +33,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     }
     small = f"--model.core {request.param} --model.core.width 32 {sizes[request.param]}"
     limits = "--train.steps 150 --train.warmup 10 --train.lr 1e-2 --train.validate-every 50"
-    more = "--train.tensorboard false --context 32 --batch 8"
+    more = "--train.precision float32 --train.tensorboard false --context 32 --batch 8"
     command(f"train language --run {folder}/run {files} {small} {limits} {more}")
     return folder
 

@@ -29,7 +29,7 @@ def test_pca_keeps_what_varies_most():
     assert errors[1] < 1e-5
 
 
-LIMITS = "--train.lr 3e-3 --train.warmup 10 --train.tensorboard false"
+LIMITS = "--train.lr 3e-3 --train.warmup 10 --train.precision float32 --train.tensorboard false"
 
 
 @pytest.fixture(scope="module")

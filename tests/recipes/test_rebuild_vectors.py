@@ -14,7 +14,10 @@ from tests.lectures.table import read_rows
 from tests.recipes.capture_checks import predict_each
 from tests.recipes.commands import command, failure, printed, printed_json, report
 
-LIMITS = "--train.warmup 10 --train.validate-every 200 --train.tensorboard false --batch 64"
+LIMITS = (
+    "--train.warmup 10 --train.validate-every 200 --train.tensorboard false --batch 64 "
+    "--train.precision float32"
+)
 
 
 @pytest.fixture(scope="module")

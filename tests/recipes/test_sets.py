@@ -40,8 +40,8 @@ _OTHER = ("ar1", "ar10")
 """Scores of COCO that are not reported."""
 SMALL = (
     "--model.nms-threshold 0.3 --model.core.width 24 --model.core.layers 1 --model.core.heads 2 "
-    "--model.core.feedforward 32 --model.dropout 0 --train.warmup 10 --train.validate-every 100 "
-    "--train.tensorboard false --train.precision float32 --train.lr 3e-3"
+    "--model.core.feedforward 32 --model.dropout 0 --train.warmup 10 --train.validate-every 160 "
+    "--train.tensorboard false --train.precision float32 --train.lr 5e-3"
 )
 
 
@@ -76,7 +76,7 @@ def boxes(tmp_path_factory):
         write_csv(folder / f"{split}.csv", rows)
         files += f"--data.{split} {folder}/{split}.csv --data.{split}-images {folder}/{split} "
     size = "--data.width 32 --data.height 24 --downsampling-layers 2 --model.num-queries 4"
-    limits = "--batch 16 --train.steps 300"
+    limits = "--batch 16 --train.steps 160"
     command(f"train boxes --run {folder}/run {files} {size} {SMALL} {limits}")
     return folder
 
@@ -105,7 +105,7 @@ def events(tmp_path_factory):
         write_csv(folder / f"{split}.csv", rows)
         files += f"--data.{split} {folder}/{split}.csv "
     size = "--data.seconds 1 --data.sample-rate 2000 --data.bands 12 --channels 16"
-    limits = "--model.num-queries 4 --batch 16 --train.steps 300"
+    limits = "--model.num-queries 4 --batch 16 --train.steps 160"
     command(f"train events --run {folder}/run {files} {size} {SMALL} {limits}")
     return folder
 

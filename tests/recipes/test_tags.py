@@ -132,6 +132,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     files = " ".join(f"--data.{name} {folder / name}.txt" for name in ("train", "val", "test"))
     small = "--model.core.width 16 --model.core.layers 1 --model.core.heads 2 --model.dropout 0"
     limits = "--train.steps 80 --train.warmup 5 --train.lr 1e-2 --train.validate-every 40"
+    limits += " --train.precision float32"
     more = "--model.core.feedforward 16 --train.batch-tokens 200 --train.tensorboard false"
     command(f"train tags --run {folder}/run {files} {small} {limits} {more}")
     return folder

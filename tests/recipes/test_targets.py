@@ -25,7 +25,7 @@ from tests.recipes.commands import command, failure, printed, report
 SMALL = (
     "--model.core transformer --model.core.width 16 --model.core.layers 1 --model.dropout 0 "
     "--model.core.feedforward 16 --train.warmup 5 --train.lr 1e-2 --train.validate-every 40 "
-    "--train.tensorboard false --train.label-smoothing 0 --seed 2"
+    "--train.precision float32 --train.tensorboard false --train.label-smoothing 0 --seed 2"
 )
 DATA = LabeledConfig()
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 DATES = (
     "train dates --data.locales en nl --data.epoch-size 60 --data.val-size 11 --data.test-size 13 "
     "--source-tokenizer.vocab-size 120 --train.steps 6 --train.validate-every 4 "
-    "--train.batch-tokens 300 --train.warmup 2 --train.tensorboard false"
+    "--train.batch-tokens 300 --train.warmup 2 --train.tensorboard false --train.precision float32"
 )
 
 

@@ -14,7 +14,8 @@ from PIL import Image
 _CORE = "--model.core.layers 1 --model.core.width 8 --model.core.heads 2 --model.core.feedforward 8"
 _DECODER = "--model.core.decoder-layers 1"
 _TRAIN = (
-    "--train.steps 1 --train.average 0 --train.device cpu --train.tensorboard false --threads 1"
+    "--train.steps 1 --train.average 0 --train.device cpu --train.precision float32 "
+    "--train.tensorboard false --threads 1"
 )
 _LABELS = ("low", "high")
 _FILES = "--data.train {0}/FILE --data.val {0}/FILE --data.test {0}/FILE"

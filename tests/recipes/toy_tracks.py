@@ -39,5 +39,5 @@ def train_circles(folder: Path, words: str, *, crowd: int) -> None:
     files = " ".join(f"--data.{name} {folder}/{name}.txt" for name in ("train", "val", "test"))
     small = "--data.observed 6 --data.predicted 4 --model.core.width 24 --model.core.layers 1"
     limits = "--model.dropout 0 --train.steps 200 --train.lr 5e-3 --train.warmup 10"
-    more = "--train.validate-every 100 --train.tensorboard false"
+    more = "--train.validate-every 100 --train.precision float32 --train.tensorboard false"
     command(f"train tracks --run {folder}/run {words} {files} {small} {limits} {more}")

@@ -1,11 +1,10 @@
 """Models of every core and writer, and rows of which every second one has nothing to predict.
 
-`torchrun ... -m tests.training.minimal` compares the gradients of two processes with those of one.
+`tests.training.together` compares the gradients of two processes with those of one.
 """
 
 import copy
 import itertools
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ from regard.models.build import build_core
 from regard.models.model import Model
 from regard.models.writers.sets import SetWriter
 from regard.models.writers.tags import NONE
-from regard.training.distribution import Replica, join_process_group
+from regard.training.distribution import Replica, World
 from regard.training.seeds import derive_seed
 from regard.training.step import add_gradients
 from regard.training.tensors import is_sharded
@@ -110,28 +109,27 @@ def expected_gradients(model: nn.Module, batches: Rows, parts: Sequence[tuple[in
         (whole.loss(batch).total / count).backward()
 
 
-def main(*, every: bool) -> None:
-    torch.set_num_threads(1)
-    cases = [*itertools.product(NAMES, ("ddp", "fsdp"))]
-    if not every:  # one of both for each model, in turn
-        cases = [case for i, case in enumerate(cases) if i % 4 in (0, 3)]
-    with join_process_group("cpu") as world:
-        for (core, writer), shard in cases:
-            batches, (rows,) = Rows(writer), Rows(writer).plan(0)
-            for dropout, parts in ((0.0, [rows]), (0.3, [rows[::2], rows[1::2]])):
-                model = model_of(core, writer, dropout=dropout)
-                single = copy.deepcopy(model)
-                expected_gradients(single, batches, parts)
-                replica = Replica(model, world, shard=shard)
-                options = {"epoch": 0, "step": 1, "seed": SEED, "precision": "float32"}
-                add_gradients(replica, batches, [rows], **options)
-                pairs = zip(replica.model.named_parameters(), single.parameters(), strict=True)
-                for (name, value), other in pairs:
-                    assert value.grad is not None, (core, writer, shard, name)
-                    assert other.grad is not None, (core, writer, name)
-                    found = value.grad.full_tensor() if is_sharded(value.grad) else value.grad
-                    close(found, other.grad)
+def compare_gradients(world: World, *, every: bool) -> int:
+    """Compare gradients of all processes with those of one; return the number of comparisons.
 
-
-if __name__ == "__main__":
-    main(every="--slow" in sys.argv)
+    every: shard each model in both ways, with dropout and without; by default in one of them.
+    """
+    ways, count = [*itertools.product(("ddp", "fsdp"), (0.0, 0.3))], 0
+    for number, (core, writer) in enumerate(NAMES):
+        batches, (rows,) = Rows(writer), Rows(writer).plan(0)
+        for shard, dropout in ways if every else [ways[number % 4]]:
+            parts = [rows[::2], rows[1::2]] if dropout else [rows]
+            model = model_of(core, writer, dropout=dropout)
+            single = copy.deepcopy(model)
+            expected_gradients(single, batches, parts)
+            replica = Replica(model, world, shard=shard)
+            options = {"epoch": 0, "step": 1, "seed": SEED, "precision": "float32"}
+            add_gradients(replica, batches, [rows], **options)
+            pairs = zip(replica.model.named_parameters(), single.parameters(), strict=True)
+            for (name, value), other in pairs:
+                assert value.grad is not None, (core, writer, shard, name)
+                assert other.grad is not None, (core, writer, name)
+                found = value.grad.full_tensor() if is_sharded(value.grad) else value.grad
+                close(found, other.grad)
+            count += 1
+    return count

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from regard.errors import UserError
 from regard.training.distribution import Replica, World, pick_device
 from tests.helpers import close
+from tests.training.minimal import NAMES
 from tests.training.together import CONFIG, PART, toy
 from tests.training.toy import ToyModel
 
@@ -19,24 +20,39 @@ SHARDS = ("ddp", "fsdp")
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs of one process (`one`) and of two processes, see together.py."""
+def together(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, str]:
+    """Return runs of one process (`one`) and of two, see together.py, and what these print."""
     folder = tmp_path_factory.mktemp("together")
     toy(folder / "begun", PART)
     for shard in SHARDS:
         shutil.copytree(folder / "begun", folder / f"{shard}-begun")
     toy(folder / "one", CONFIG)
     launch = "-m torch.distributed.run --standalone --nproc-per-node 2 -m tests.training.together"
+    slow = ["--slow"] if request.config.getoption("--slow") else []
     result = subprocess.run(
-        [sys.executable, *launch.split(), str(folder)],
+        [sys.executable, *launch.split(), str(folder), *slow],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
         env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"},
     )
-    assert result.returncode == 0, result.stderr
-    return folder
+    assert result.returncode == 0, result.stderr[-3000:]
+    return folder, result.stdout
+
+
+@pytest.fixture(scope="module")
+def runs(together: tuple[Path, str]) -> Path:
+    return together[0]
+
+
+def test_gradients_of_two_processes_equal_those_of_one(
+    together: tuple[Path, str], request: pytest.FixtureRequest
+) -> None:
+    """The rows of the second process have no targets."""
+    assert int(together[1]) == len(NAMES) * (4 if request.config.getoption("--slow") else 1)
 
 
 def assert_equal(run: Path, other: Path) -> None:

@@ -1,5 +1,6 @@
-"""Program of each process of torchrun in tests: `torchrun ... -m tests.training.together FOLDER`.
+"""Program of each process of torchrun: `torchrun ... -m tests.training.together FOLDER [--slow]`.
 
+It compares gradients with those of one process (tests.training.minimal), and prints their number.
 For ddp and fsdp it makes these runs: FOLDER/ddp-whole from start to end, ddp-part that stops early
 to be resumed by another, and ddp-begun that resumes the run of a single process.
 """
@@ -13,6 +14,7 @@ from torch.distributed.tensor import DTensor
 
 from regard.training.config import TrainConfig
 from regard.training.distribution import join_process_group
+from tests.training.minimal import compare_gradients
 from tests.training.toy import ToyModel, settings, train
 
 CONFIG = settings(steps=9, accumulate=2, ema=0.5, validate_every=3, average=2)
@@ -30,6 +32,9 @@ def main() -> None:
     folder = Path(sys.argv[1])
     torch.set_num_threads(1)
     with join_process_group("cpu") as world:
+        count = compare_gradients(world, every="--slow" in sys.argv)
+        if world.rank == 0:
+            print(count)
         for shard in ("ddp", "fsdp"):
             config = dataclasses.replace(CONFIG, shard=shard)
             part = dataclasses.replace(PART, shard=shard)

@@ -26,7 +26,7 @@ LONGEST = (
     "tests/lab/test_claims.py",
     "tests/devices/test_models.py",
     "tests/recipes/test_draw.py",
-    "tests/recipes/test_sets.py",
+    "tests/training/test_distribution.py",
     "tests/contracts/test_cores.py",
     "tests/contracts/test_grid.py",
 )
@@ -40,6 +40,7 @@ WITHOUT_CHECKS = (
     "docs",
     "engines",
     "exchange",
+    "lab",
     "recipes",
     "serve",
     "viewer",

@@ -13,8 +13,10 @@ NAMES = [name for name in CLAIMS if (PAGES / f"{name}.json").exists()]
 LONG = (
     "attention-improves",
     "hard-attention",
+    "heads",
     "knows-where-to-focus",
     "last-state-forgets",
+    "order",
     "relevant-context",
     "self-attentive-rnn",
     "transformer-against-rnn",

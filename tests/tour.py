@@ -22,6 +22,7 @@ Processes and threads that a command starts are not observed.
 
 import argparse
 import contextlib
+import importlib
 import json
 import os
 import subprocess
@@ -42,6 +43,13 @@ _SIZES = {
     "--model.core.feedforward 16",
     "recurrent": "--model.core.width 8 --model.core.hidden 8 --model.core.attention-hidden 8",
 }
+_RUN_ALL = """
+import json, sys
+from regard.cli.main import main
+for words in json.loads(sys.argv[1]):
+    main(words)
+"""
+"""Program that runs all commands of its argument."""
 _FIRST = {"predict": "settings", "train": "set-up"}
 """Phase in which a command begins."""
 _PHASES = {
@@ -55,6 +63,9 @@ _PHASES = {
 
 def observe(argv: Sequence[str], package: Path) -> dict[str, Any]:
     """Run a command of `regard`; return each phase's functions in order of their first calls."""
+    # Outside of the observation, which slows imports down.
+    for package_used in ("torch", "numba", "tokenizers"):
+        importlib.import_module(package_used)
     from regard.cli.main import main  # noqa: PLC0415  # of the checkout
 
     phase: str | None = _FIRST[argv[0]]
@@ -166,14 +177,14 @@ def main() -> None:
     checkout = args.checkout.resolve()
     environment = {**os.environ, "PYTHONPATH": str(checkout)}
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other:
-        for command in commands(Path(other), core=args.core, engine=args.engine):
-            # Compiled code is cached first: compiling while it is observed takes minutes.
-            subprocess.run(
-                [sys.executable, "-m", "regard", *command],
-                env=environment,
-                capture_output=True,
-                check=False,
-            )
+        # Compiled code is cached first: compiling while it is observed takes minutes.
+        words = json.dumps([*commands(Path(other), core=args.core, engine=args.engine)])
+        subprocess.run(
+            [sys.executable, "-c", _RUN_ALL, words],
+            env=environment,
+            capture_output=True,
+            check=False,
+        )
         for command in commands(Path(folder), core=args.core, engine=args.engine):
             result = Path(folder, "seen.json")
             line = [

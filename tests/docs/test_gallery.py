@@ -2,8 +2,7 @@
 
 import json
 import re
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ _TINY = (
     "train images --patch 2 --augment none --batch 16 --seed 3 --model.core.width 16 "
     "--model.core.layers 1 "
     "--model.core.heads 2 --model.core.feedforward 16 --train.steps 2 --train.warmup 1 "
-    "--train.tensorboard false"
+    "--train.precision float32 --train.tensorboard false"
 )
 
 
@@ -40,15 +39,21 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_command_writes_page_picture_and_index(run, tmp_path):
-    docs = tmp_path / "docs"
-    (docs / "gallery").mkdir(parents=True)
+@pytest.fixture(scope="module")
+def docs(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder in which the command wrote the gallery twice, beside an unrelated file."""
+    docs = tmp_path_factory.mktemp("docs")
+    (docs / "gallery").mkdir()
+    (docs / "gallery" / "other.html").write_text("unrelated", encoding="utf-8")
+    # Another thread: Playwright can run only once per thread, and the tests of the viewer use it.
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(2):
+            pool.submit(main, [str(run), "--docs", str(docs)]).result()
+    return docs
+
+
+def test_the_command_writes_page_picture_and_index(docs, tmp_path):
     other = docs / "gallery" / "other.html"
-    other.write_text("unrelated", encoding="utf-8")
-    # Another process: Playwright can run only once per thread, and the tests of the viewer use it.
-    command = [sys.executable, "-m", "docs.gallery.make", str(run), "--docs", str(docs)]
-    for _ in range(2):
-        subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=200)
     names = sorted(path.name for path in (docs / "gallery").iterdir())
     assert names == ["README.md", "images.html", "images.png", "other.html"]
     assert other.read_text(encoding="utf-8") == "unrelated"
@@ -67,11 +72,8 @@ def test_the_command_writes_page_picture_and_index(run, tmp_path):
         assert str(tmp_path.parent).encode() not in (docs / "gallery" / name).read_bytes()
 
 
-def test_the_index_contains_the_command_of_the_run(run, tmp_path):
+def test_the_index_contains_the_command_of_the_run(run, docs):
     """The command continues the run, which another setting would refuse."""
-    docs = tmp_path / "docs"
-    command = [sys.executable, "-m", "docs.gallery.make", str(run), "--docs", str(docs)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=200)
     index = (docs / "gallery" / "README.md").read_text(encoding="utf-8")
     (line,) = re.findall(r"^    regard (train images .*)$", index, re.MULTILINE)
     words = line.replace("runs/digits", str(run)).split()

@@ -28,7 +28,7 @@ SMALL = (
     "--train.validate-every 3 "
     "--val-sample 2 --model.core.layers 1 --model.core.decoder-layers 1 --model.core.width 16 "
     "--model.core.heads 2 "
-    "--model.core.feedforward 16 --train.tensorboard false"
+    "--model.core.feedforward 16 --train.precision float32 --train.tensorboard false"
 )
 
 

@@ -189,7 +189,7 @@ def test_alignments_are_at_most_as_wide_as_asked(tmp_path):
     """The default is 18 cm."""
     axes = {"output": words(*"abc"), "source": words(*(f"w{i}" for i in range(20)))}
     result = capture_of(sample_maps_of("t", axes, map_of(random(12, 3, 20))))
-    for width in (8, 14, None, 30):
+    for width in (8, None, 30):
         path = result.plot(tmp_path / f"{width}.svg", width=width)
         points = re.search(r'width="([\d.]+)pt"', path.read_text(encoding="utf-8"))[1]
         assert 0.5 * (width or 18) < float(points) / 72 * 2.54 <= (width or 18)
@@ -311,7 +311,9 @@ def chunk(name: str, begin: float, level: float, *onsets: float) -> SampleMaps:
     return sample_maps_of(title, axes, map_of(random(2, 1, 1), *CROSS), s=sound)
 
 
-@pytest.mark.parametrize("sample", [1, 2, 3])
+@pytest.mark.parametrize(
+    "sample", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
+)
 def test_all_chunks_of_a_sound_are_one_figure(sample, figures, tmp_path):
     """Three chunks of two seconds, at 0, 1 and 1.5 seconds, between chunks of other sounds."""
     long = [chunk("b", 0, 1, 0.5), chunk("b", 1, 2, 0.75), chunk("b", 1.5, 3, 0.5, 1.5)]
@@ -340,8 +342,16 @@ def lines_to_others(figure: Figure) -> Sequence[tuple[float, tuple[float, float]
     return [(line.get_linewidth(), (line.get_xdata()[1], line.get_ydata()[1])) for line in lines]
 
 
-@pytest.mark.parametrize(("layer", "shares"), [(None, SHARES[1]), (1, SHARES[0]), (2, SHARES[1])])
-@pytest.mark.parametrize("is_reversed", [False, True])
+@pytest.mark.parametrize(
+    ("layer", "shares", "is_reversed"),
+    [
+        (None, SHARES[1], False),
+        (1, SHARES[0], True),
+        (2, SHARES[1], False),
+        pytest.param(1, SHARES[0], False, marks=pytest.mark.slow),
+        pytest.param(2, SHARES[1], True, marks=pytest.mark.slow),
+    ],
+)
 def test_lines_are_as_wide_as_the_weights_of_the_chosen_layer(
     layer, shares, is_reversed, figures, tmp_path
 ):

@@ -41,7 +41,7 @@ def matrices_of(figure: Figure) -> dict[str, np.ndarray]:
     return dict(zip(titles, drawn, strict=True))
 
 
-@pytest.mark.parametrize("head", [1, 2])
+@pytest.mark.parametrize("head", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_walk_draws_every_step_of_a_head(head, model, capture, figures, tmp_path):
     capture.plot(tmp_path / "w.svg", view="walk", kind="encoder self", head=head)
     drawn, expected = matrices_of(figures[0]), encoder_formulas(model, head - 1)
@@ -113,7 +113,9 @@ def test_multihead_draws_the_five_steps(model, capture, figures, tmp_path):
         assert array == pytest.approx(numbers.numpy(), abs=1e-6)
 
 
-@pytest.mark.parametrize(("width", "heads"), [(64, 8), (8, 8), (64, 4)])
+@pytest.mark.parametrize(
+    ("width", "heads"), [(64, 8), (8, 8), pytest.param(64, 4, marks=pytest.mark.slow)]
+)
 def test_heads_fit_a_page_and_their_columns_hold(width, heads, figures, tmp_path):
     core = TransformerConfig(layers=1, width=width, heads=heads, feedforward=5)
     capture_sources(model_of(core), SOURCES[1:2], vectors=True).plot(
@@ -137,8 +139,15 @@ def shown(numbers: np.ndarray, most: tuple[int, int]) -> np.ndarray:
     return numbers
 
 
-@pytest.mark.parametrize("query", [None, 2])
-@pytest.mark.parametrize("attention", ["additive", "concat", "general", "dot"])
+@pytest.mark.parametrize(
+    ("attention", "query"),
+    [
+        *(("additive", None), ("additive", 2), ("concat", 2), ("general", None), ("dot", 2)),
+        pytest.param("concat", None, marks=pytest.mark.slow),
+        pytest.param("general", 2, marks=pytest.mark.slow),
+        pytest.param("dot", None, marks=pytest.mark.slow),
+    ],
+)
 def test_walk_of_a_recurrent_decoder_has_the_formula_of_its_score(
     attention, query, figures, tmp_path
 ):

@@ -54,7 +54,7 @@ $(VENV)/.bytecode: $(VENV)/.installed
 
 $(VENV)/.installed-test: $(VENV)/.installed
 	@echo "Installing what the tests need"
-	@$(PIP) install --no-compile -c constraints.txt -e ".[data,test]"
+	@$(BIN)/python -m tests.requirements | $(PIP) install --no-compile -c constraints.txt -r /dev/stdin
 	@touch $@
 
 # The viewer's tests need a browser: the system's, Debian's, or the one that Playwright fetches.
@@ -78,12 +78,12 @@ demo: install
 	$(BIN)/regard look $(DEMO) "Tuesday, 12th of May 1998" "3 maart 2019" --out $(DEMO)/looks/look.html
 	@echo "Where it looked: $(DEMO)/looks/attention.png, and as a page to explore $(DEMO)/looks/look.html"
 
-# Checks and compilation run side by side: each uses one core.
-test: install-test install-browser
-	@$(MAKE) --no-print-directory --jobs 4 --output-sync check compile-float32 compile-float64 compile-models
+# The viewer's sources are checked while packages are installed; then checks and compilation run side by side.
+test: $(VENV)/.installed
+	@$(MAKE) --no-print-directory --jobs 4 --output-sync=line install-browser check compile-float32 compile-float64 compile-models
 	$(TESTING) $(BIN)/python -m pytest $(SIDE_BY_SIDE) -r s
 
-check: test-viewer
+check: install-test test-viewer
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyrefly check

@@ -1,4 +1,4 @@
-"""The requirements of the tests without upper bounds, for `make test-next`.
+"""The requirements of the tests without upper bounds: those of `make test` are in constraints.txt.
 
 python -m tests.requirements > requirements.txt
 """

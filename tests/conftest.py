@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from tests.devices.pretended import pretended_cuda
 from tests.shapes import (
@@ -90,6 +91,8 @@ def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
     # The same examples every time, and no limit on the time of one: a busy machine must not fail a
     # test.
+    # Without the constants of the modules that are loaded: finding them takes seconds.
+    providers._get_local_constants = providers.Constants
     settings.register_profile("regard", deadline=None, derandomize=True)
     settings.load_profile("regard")
 

@@ -298,8 +298,11 @@ class BoxesConfig(ImageTables):
     """Data sets of images with boxes for training, validation and test."""
 
     train: str | None = None
-    """Training boxes: FILE.json (COCO), FILE.csv, FILE.tsv (file, x, y, width, height, label) or
-    FILE.jsonl. Synthetic images of shapes if not given."""
+    """Training boxes: FILE.json (COCO, Label Studio), data.yaml (YOLO), FILE.xml (CVAT), a folder
+    of XML (Pascal VOC), or FILE.csv, FILE.tsv (file, x, y, width, height, label) or FILE.jsonl.
+    Synthetic images of shapes if not given."""
+    format: Literal["auto", "coco", "yolo", "voc", "cvat", "label-studio"] = "auto"
+    """File format. auto: by the name and the first characters."""
 
 
 @settings
@@ -330,8 +333,13 @@ class EventsConfig(Tables):
 
     train: str | None = None
     """Training events: a table (.csv, .tsv, .jsonl) of file, onset, duration (or offset) and label,
-    or an npz of recordings that are mixed into scenes, of all splits if `val` and `test` are not
-    given. Synthetic tones and noises if not given."""
+    labels of Audacity or Raven (a file, or a folder with the sounds), or an npz of recordings that
+    are mixed into scenes, of all splits if `val` and `test` are not given. Synthetic tones and
+    noises if not given."""
+    format: Literal["auto", "table", "audacity", "raven"] = "auto"
+    """File format. auto: by the first line of .txt, else table."""
+    label_column: str | None = None
+    """Column of the label. Default: label or event_label; in tables of Raven Annotation."""
     seconds: Annotated[float, Range(0, 3_600, is_open_below=True, is_open_above=True)] = 4.0
     """Input length in seconds; longer files are split, shorter ones padded with silence."""
     sample_rate: Annotated[int, Range(1, 768_000)] = 8000
@@ -347,7 +355,8 @@ class EventsConfig(Tables):
     test_size: Annotated[int, Range(1, 1_000_000)] = 1000
     """Number of synthetic test scenes."""
     unit: Literal["seconds", "samples"] = "seconds"
-    """Unit of onset and duration in tables; samples: of each file at its own rate."""
+    """Unit of onset and duration in tables; samples: of each file at its own rate. Audacity and
+    Raven: seconds."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

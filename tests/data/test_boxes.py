@@ -105,7 +105,7 @@ def test_box_is_clipped_in_training_and_must_have_an_area(folder):
     ("name", "content", "message"),
     [
         ("no.txt", "", "is empty, expected a header"),
-        ("no.json", "[]", "expected COCO's images and annotations"),
+        ("no.json", "5", "expected COCO's images and annotations"),
         ("ids.json", '{"images": [{"id": 1}]}', "expected COCO's format, but .*file_name"),
         ("short.csv", f"{HEAD}a.png,1\n", "line 2: expected 6 cells, got 2"),
         ("text.csv", f"{HEAD}a.png,1,2,x,4,cat\n", "line 2: expected x, y, width, height in numb"),

@@ -166,7 +166,8 @@ def test_names_of_columns_may_be_those_of_dcase(folder):
     (folder / "dcase.tsv").write_text(table)
     sounds = read_events(folder / "dcase.tsv", CONFIG)
     assert sounds.load(0)[1] == [SoundEvent(0.25, 0.5, "a")]
-    assert [*list_sounds(folder / "dcase.tsv", CONFIG)] == ["long.wav", "short.wav"]
+    files = [str(folder / name) for name in ("long.wav", "short.wav")]
+    assert list_sounds(folder / "dcase.tsv", CONFIG) == files
 
 
 def test_samples_are_those_of_each_file_at_its_own_rate(folder):

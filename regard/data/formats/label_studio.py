@@ -31,8 +31,8 @@ class _Task(msgspec.Struct):
 def values_of(record: Any, kind: str) -> list[dict[str, Any]]:
     """Return the values of the results of a type, such as `labels`, in the annotation of a task.
 
-    Raises: LeftOutError for a task without an annotation, UserError for one with several, and
-            msgspec.ValidationError for another record.
+    Raises: LeftOutError for a task without an annotation, UserError for one with several or with
+            labels of another type, and msgspec.ValidationError for another record.
     """
     task = msgspec.convert(record, _Task)
     annotations = [found for found in task.annotations if not found.was_cancelled]
@@ -40,4 +40,10 @@ def values_of(record: Any, kind: str) -> list[dict[str, Any]]:
         raise LeftOutError("has no annotation")
     if len(annotations) > 1:
         raise UserError(f"has {len(annotations)} annotations, expected one")
-    return [result.value for result in annotations[0].result if result.type == kind]
+    values = []
+    for result in annotations[0].result:
+        if result.type == kind:
+            values.append(result.value)
+        elif result.type.endswith("labels"):  # others are of the whole task, such as choices
+            raise UserError(f"has a result of the type {result.type}, expected {kind}")
+    return values

@@ -12,11 +12,10 @@ from PIL import Image
 from regard.data.annotated import MIN_SIDE, AnnotatedDataset, read_annotated
 from regard.data.bad_rows import BadRows
 from regard.data.config import BoxesConfig
-from regard.data.images.coco import read_coco_boxes
+from regard.data.formats.boxes import read_box_format
 from regard.data.images.files import open_images
 from regard.data.tables import read_rows_of_files
 from regard.errors import UserError
-from regard.system.files import plain_name
 
 _SIDES = ("x", "y", "width", "height")
 _CORNERS = (("xmin", "ymin", "xmax", "ymax"), ("x1", "y1", "x2", "y2"))
@@ -24,19 +23,24 @@ _MORE_COLUMNS = ("class", "boxes", *_CORNERS[0], *_CORNERS[1])
 
 
 def read_boxes(
-    path: str | Path, images: str | Path | None, config: BoxesConfig
+    path: str | Path, images: str | Path | None, config: BoxesConfig, split: str = "train"
 ) -> AnnotatedDataset[Image.Image]:
-    """Read a file of boxes. Every image, in a folder or tar (None: the folder of the file), is
-    opened once, so that none fails later. Raises UserError naming the file and the line."""
+    """Read a file of boxes. Every image, in a folder or tar (None: that of the format), is opened
+    once, so that none fails later. Raises UserError naming the file and the line.
+
+    split: part of a file that has several: train, val or test.
+    """
     path = Path(path)
     bad_rows = BadRows(config.on_bad, "images and boxes")
-    if plain_name(path).endswith(".json"):
-        by_file = read_coco_boxes(path, bad_rows)
-    else:
+    found = read_box_format(path, config.format, split, bad_rows)
+    if found is None:
+        columns = (*_SIDES, "label")
         by_file = read_rows_of_files(
-            path, (*_SIDES, "label"), _MORE_COLUMNS, header=config.header, bad_rows=bad_rows
+            path, columns, _MORE_COLUMNS, header=config.header, bad_rows=bad_rows
         )
-    read_image = open_images(path.parent if images is None else Path(images))
+        found = by_file, path.parent
+    by_file, folder = found
+    read_image = open_images(folder if images is None else Path(images))
     items, _ = read_annotated(
         path, by_file, lambda file: read_image(file).size, _parse, sides=4, bad_rows=bad_rows
     )
@@ -55,9 +59,11 @@ def _parse(row: Mapping[str, Any], size: tuple[int, int]) -> list[float]:
         else:
             x, y, end, bottom = [float(row[name]) for name in corners]
             width, height = end - x, bottom - y
+        if row.get("is_relative"):
+            x, y, width, height = x * size[0], y * size[1], width * size[0], height * size[1]
     except (KeyError, TypeError, ValueError) as error:
         problem = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise UserError(f"expected {', '.join(_SIDES)} in numbers: {problem}") from error
+        raise UserError(f"expected {', '.join(corners or _SIDES)} in numbers: {problem}") from error
     wide = min(x + width, float(size[0])) - max(x, 0.0)
     high = min(y + height, float(size[1])) - max(y, 0.0)
     if not all(side >= MIN_SIDE for side in (width, height, wide, high)):  # also nan

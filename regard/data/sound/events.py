@@ -21,6 +21,7 @@ from regard.data.bad_rows import BadRows
 from regard.data.batches import Batch, BatchesByCount, generator
 from regard.data.config import EventsConfig
 from regard.data.elements import LabeledRegions
+from regard.data.formats.events import read_event_format
 from regard.data.held_out import describe_held_out, last_part, split_data
 from regard.data.number_store import NumberStore
 from regard.data.sound.files import decode_sound, read_sample_rate
@@ -207,12 +208,13 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
     bad_rows, rate = BadRows(config.on_bad, "events"), config.sample_rate
     store = NumberStore(np.int16)
     sounds: list[LabeledSound] = []
-    by_file = read_rows_of_files(path, *_COLUMNS, header=config.header, bad_rows=bad_rows)
+    by_file, folder, is_table = _read_rows(path, config, bad_rows)
     for file, rows in by_file.items():
         found, units_per_second = [], 0
         with bad_rows.catch(rows[0][0]):
-            is_samples = config.unit == "samples"  # of the file, before it is resampled
-            units_per_second = read_sample_rate(path.parent / file) if is_samples else 1
+            # Samples are those of the file, before it is resampled.
+            is_samples = config.unit == "samples" and is_table
+            units_per_second = read_sample_rate(folder / file) if is_samples else 1
         if units_per_second == 0:  # the file cannot be read
             continue
         for where, row in rows:
@@ -222,7 +224,7 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
             continue
         first, is_read = len(store), False
         with bad_rows.catch(found[0][0]):
-            for block in decode_sound(path.parent / file, rate, str(path.parent / file)):
+            for block in decode_sound(folder / file, rate, str(folder / file)):
                 store.append(block)
             is_read = True
         if not is_read:  # what was stored of it belongs to no sound
@@ -249,9 +251,30 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
 
 
 def list_sounds(path: Path, config: EventsConfig) -> list[str]:
-    """Return the names of the sound files of a table, in their order."""
-    bad_rows = BadRows(config.on_bad, "events")
-    return list(read_rows_of_files(path, *_COLUMNS, header=config.header, bad_rows=bad_rows))
+    """Return the sound files of a table or of labels, in their order."""
+    by_file, folder, _ = _read_rows(path, config, BadRows(config.on_bad, "events"))
+    return [str(folder / file) for file in by_file]
+
+
+def _read_rows(
+    path: Path, config: EventsConfig, bad_rows: BadRows
+) -> tuple[Mapping[str, Sequence[tuple[str, Any]]], Path, bool]:
+    """Return the rows of each sound file, the folder of these, and True for a table."""
+    label = config.label_column or ""
+    found = None
+    if config.format != "table":
+        found = read_event_format(path, config.format, label, bad_rows)
+    if found is not None:
+        return *found, False
+    columns, more = _COLUMNS
+    if label:
+        columns, more = (*columns[:2], label), more[:1]
+    by_file = read_rows_of_files(path, columns, more, header=config.header, bad_rows=bad_rows)
+    for rows in by_file.values():
+        for _, row in rows:
+            if label in row:
+                row["label"] = row.pop(label)
+    return by_file, path.parent, True
 
 
 def segment_length(config: EventsConfig) -> int:

@@ -25,7 +25,7 @@ from regard.data.arrays import load_arrays
 from regard.data.batches import generator
 from regard.data.text.labels import normalize_label
 from regard.errors import UserError
-from regard.system.files import read_bytes
+from regard.system.files import read_bytes, suffix_of
 
 _ARRAYS = ("samples", "offsets", "label", "index", "sample_rate")
 _PEAK = 8192
@@ -50,6 +50,11 @@ class Recordings:
 
     def read(self, number: int) -> NDArray[np.int64]:
         return self.samples[self.offsets[number] : self.offsets[number + 1]].astype(np.int64)
+
+
+def is_recordings(path: str | Path) -> bool:
+    """Return True for a file of recordings, rather than of events."""
+    return suffix_of(path) == ".npz"
 
 
 def read_recordings(path: Path, length: int) -> Recordings:

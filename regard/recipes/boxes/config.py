@@ -15,7 +15,7 @@ from regard.training.config import TrainConfig
 
 @settings
 class BoxesRunConfig:
-    """Object detection (DETR), from COCO JSON, CSV or JSONL; drawn shapes if no data is given."""
+    """Object detection (DETR), from COCO, YOLO, VOC, CVAT, CSV ...; drawn shapes without data."""
 
     data: BoxesConfig = BoxesConfig(width=128, height=96)
     """Images with boxes, and the input size of the model."""
@@ -37,7 +37,8 @@ class BoxesRunConfig:
 
 ENTRY = Entry(
     name="boxes",
-    summary="object detection (DETR), from COCO JSON or CSV; shapes drawn on the fly if not given",
+    summary="object detection (DETR), from COCO, YOLO, VOC or CSV; shapes drawn on the fly if not "
+    "given",
     config=BoxesRunConfig,
     answers=("threshold",),
     answer=BoxesInImage,

@@ -26,6 +26,7 @@ from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.detection import DetectionRecipe
+from regard.recipes.base.inputs import TABLES
 from regard.recipes.base.pictures import patch_axis, to_image
 from regard.recipes.base.recipe import Example
 from regard.recipes.boxes.config import BoxesRunConfig
@@ -54,6 +55,7 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
     noun = "images"
     box = Box
     files_of_folder = ENDINGS
+    tables = (*TABLES, ".xml", ".yaml", ".yml")
     digits = 1
 
     def generate(self, split: str) -> Images:
@@ -62,7 +64,7 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
     def read_split(self, split: str) -> Images:
         data = self.config.data
         images = getattr(data, f"{split}_images") or data.images
-        return read_boxes(getattr(data, split), images, data)
+        return read_boxes(getattr(data, split), images, data, split)
 
     def make_batches(self, data: Images, **options: Any) -> BoxBatches:
         size = self.config.data

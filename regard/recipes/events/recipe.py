@@ -32,8 +32,7 @@ from regard.data.sound.events import (
     segment_starts,
 )
 from regard.data.sound.files import ENDINGS, decode_sound
-from regard.data.sound.recordings import make_sounds, read_recordings
-from regard.data.tables import is_table
+from regard.data.sound.recordings import is_recordings, make_sounds, read_recordings
 from regard.data.text.labels import Labels
 from regard.errors import UserError
 from regard.look.sample import Axis, DetectedEvent, Sample, Sound, format_score
@@ -41,7 +40,7 @@ from regard.models.build import build_detector
 from regard.models.model import Model
 from regard.models.readers.sound import FrameReader
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.inputs import Input
+from regard.recipes.base.inputs import TABLES, Input
 from regard.recipes.base.recipe import Answer, Dataset, Example, File, Recipe, View
 from regard.recipes.base.scoring import device_of, set_log_prob
 from regard.recipes.events.config import EventsRunConfig
@@ -90,13 +89,14 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     batch_rows = 64
     monitored = ("f1",)
     files_of_folder = ENDINGS
+    tables = (*TABLES, ".selections.txt")
     least_val = 0  # its examples are files of any length
     labels: Labels
 
     def load(self, split: str) -> Dataset[Sounds]:
         data = self.config.data
         path = getattr(data, split) or data.train
-        if path is not None and is_table(path):
+        if path is not None and not is_recordings(path):
             if split == "test" or data.val is not None:
                 sounds = read_events(Path(path), data)
             else:
@@ -125,7 +125,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
 
     def has_test(self) -> bool:
         data = self.config.data
-        return not is_table(data.train) or data.test is not None
+        return data.train is None or is_recordings(data.train) or data.test is not None
 
     def fit(self, train: Dataset[Sounds]) -> dict[str, Any]:
         if not train.data.labels:
@@ -199,8 +199,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
         data = replace(self.config.data, on_bad="skip") if skip_bad else self.config.data
-        for name in list_sounds(path, data):
-            file = str(path.parent / name)
+        for file in list_sounds(path, data):
             yield Input(file, file)
 
     def preprocess(self, given: Any, number: int) -> list[SoundSegment]:

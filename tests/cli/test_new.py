@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -29,18 +31,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert main(["new", "mine"]) == 0
-    result = run_program(
-        folder,
-        "train",
-        "--run",
-        "runs/mine",
-        "--train.tensorboard",
-        "false",
-        "--train.steps",
-        "300",
-    )
-    assert result.returncode == 0, result.stderr
-    assert "try  python mine.py predict runs/mine INPUT" in result.stdout
+        train = "train --run runs/mine --train.tensorboard false --train.steps 300"
+        with redirect_stdout(StringIO()) as out:
+            assert run_file(Path("mine.py"), train) == 0
+    assert "try  python mine.py predict runs/mine INPUT" in out.getvalue()
     return folder
 
 

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ from regard.recipes.translate import recipe as translate
 from tests.recipes.commands import command, failure, printed, printed_json
 from tests.recipes.toy import SMALL, toy_arguments
 
-ROOT = Path(__file__).parents[2]
 DATES = (
     "train dates --data.locales en nl --data.epoch-size 60 --data.val-size 11 --data.test-size 13 "
     "--source-tokenizer.vocab-size 120 --train.steps 6 --train.validate-every 4 "
@@ -131,25 +128,6 @@ def test_unusable_data_is_reported_before_training(
     assert BAD[options] in error
     assert error.startswith("regard: ")
     assert not (tmp_path / "run" / "checkpoints").exists()
-
-
-def test_two_processes_train_to_one_report(tmp_path: Path) -> None:
-    arguments = toy_arguments(tmp_path, core="recurrent", steps=3)
-    # DDP must not wait for the gradients of a score that has none.
-    arguments += ["--model.core.choice", "hard", "--model.core.hard", "none"]
-    # Without the two dashes torchrun takes --run for a short form of its own --run-path.
-    launcher = "-m torch.distributed.run --standalone --nproc-per-node 2 -m regard -- train"
-    result = subprocess.run(
-        [sys.executable, *launcher.split(), *arguments],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.count("The run is in") == 1
-    assert training_of(tmp_path / "run")["steps"] == 3
 
 
 def test_several_references_are_scored_together(

@@ -18,12 +18,6 @@ from regard.recipes.base.recipe import Answer, Example, Recipe
 from regard.recipes.base.trained import TrainedRun
 
 _LOG = logging.getLogger("regard.serve")
-_BATCH = 64
-"""Maximum number of inputs of a batch."""
-_BATCH_SECONDS = 0.5
-"""Maximum estimate of the seconds of a batch, whose answers come together."""
-_ALWAYS = 16
-"""Inputs that a batch may have even if they take longer: smaller ones cost more per input."""
 _SMOOTHING = 0.1
 """Weight of the last batch in the mean seconds per input."""
 
@@ -44,10 +38,13 @@ class Job:
 
 
 class Queue:
-    """Jobs of one run, for its workers."""
+    """Jobs of one run, for its workers.
 
-    def __init__(self, num_workers: int):
-        self._num_workers = num_workers
+    batch: maximum number of inputs that a worker takes at once.
+    """
+
+    def __init__(self, num_workers: int, batch: int):
+        self._num_workers, self._batch = num_workers, batch
         self._jobs: deque[Job] = deque()
         self._condition = threading.Condition()
         self._is_closed = False
@@ -61,14 +58,6 @@ class Queue:
     def seconds(self) -> float:
         """Estimate of the seconds until all jobs are computed."""
         return (len(self._jobs) + self.running) * self._seconds_per_job
-
-    @property
-    def _most(self) -> int:
-        """Maximum number of inputs of the next batch."""
-        if not self._seconds_per_job:
-            return _BATCH
-        count = int(_BATCH_SECONDS / (self._seconds_per_job * self._num_workers))
-        return min(_BATCH, max(_ALWAYS, count))
 
     def put(self, jobs: Sequence[Job]) -> None:
         with self._condition:
@@ -89,7 +78,7 @@ class Queue:
                 self._condition.wait()
             if not self._jobs:
                 return []
-            most = min(self._most, -(-len(self._jobs) // self._num_workers))
+            most = min(self._batch, -(-len(self._jobs) // self._num_workers))
             first, batch, rest = self._jobs[0], list[Job](), list[Job]()
             while self._jobs and len(batch) < most:
                 job = self._jobs.popleft()
@@ -119,12 +108,16 @@ class Queue:
 
 
 class Workers:
-    """Threads of a run, each with an engine of its own that has the same weights."""
+    """Threads of a run, each with an engine of its own that has the same weights.
 
-    def __init__(self, trained: TrainedRun, count: int, observe: Callable[[float], None]):
-        self.queue = Queue(count)
-        self._observe = observe
-        """Called with the seconds that each job waited."""
+    batch: maximum number of inputs that a thread computes at once.
+    observe: called with the seconds that each job waited.
+    """
+
+    def __init__(
+        self, trained: TrainedRun, count: int, batch: int, observe: Callable[[float], None]
+    ):
+        self.queue, self._observe = Queue(count, batch), observe
         self._threads = []
         for _ in range(count):
             thread = threading.Thread(target=self._work, args=(trained.share(),), daemon=True)

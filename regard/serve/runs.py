@@ -23,6 +23,8 @@ from regard.system.files import hash_file
 
 _WORKERS = 2
 """Workers of a compiled engine; torch computes one batch at a time on all threads."""
+_TEXTS, _OTHERS = 16, 64
+"""Inputs of a batch: texts that are decoded, of which more take as long each, and others."""
 
 
 class ServedRun:
@@ -44,7 +46,8 @@ class ServedRun:
         self.input, self.reads_tokens = trained.input, trained.recipe.reads_tokens
         is_compiled = trained.recipe.decodes and trained.engine.name == "compiled"
         count = (workers or _WORKERS) if is_compiled else 1
-        self.workers = Workers(trained, count, metrics.waits.observe)
+        batch = _TEXTS if trained.recipe.decodes else _OTHERS
+        self.workers = Workers(trained, count, batch, metrics.waits.observe)
         self.example = example_input(trained)
         self.answered: dict[str, Any] | None = None
         """Answer to the example."""

@@ -27,7 +27,7 @@ def names(jobs: list[Job]) -> list[str]:
 
 
 def test_worker_takes_its_share_of_what_waits() -> None:
-    queue = Queue(2)
+    queue = Queue(2, 16)
     queue.put(make_jobs("aaaaa"))
     assert names(queue.take()) == ["a0", "a1", "a2"]
     assert names(queue.take()) == ["a3"]
@@ -35,13 +35,13 @@ def test_worker_takes_its_share_of_what_waits() -> None:
 
 
 def test_batch_is_bounded() -> None:
-    queue = Queue(1)
-    queue.put(make_jobs("a" * 100))
-    assert len(queue.take()) == 64
+    queue = Queue(1, 7)
+    queue.put(make_jobs("a" * 10))
+    assert (len(queue.take()), len(queue.take())) == (7, 3)
 
 
 def test_batch_has_equal_options_and_the_others_keep_their_order() -> None:
-    queue = Queue(1)
+    queue = Queue(1, 64)
     queue.put(make_jobs("abacb"))
     assert names(queue.take()) == ["a0", "a2"]
     assert names(queue.take()) == ["b1", "b4"]
@@ -49,7 +49,7 @@ def test_batch_has_equal_options_and_the_others_keep_their_order() -> None:
 
 
 def test_removed_job_is_not_computed() -> None:
-    queue, jobs = Queue(1), make_jobs("aaa")
+    queue, jobs = Queue(1, 64), make_jobs("aaa")
     queue.put(jobs)
     queue.remove(jobs[1:2])
     assert names(queue.take()) == ["a0", "a2"]
@@ -57,7 +57,7 @@ def test_removed_job_is_not_computed() -> None:
 
 
 def test_closed_queue_hands_out_what_waits_and_then_nothing() -> None:
-    queue = Queue(1)
+    queue = Queue(1, 64)
     queue.put(make_jobs("a"))
     queue.close()
     assert names(queue.take()) == ["a0"]
@@ -65,7 +65,7 @@ def test_closed_queue_hands_out_what_waits_and_then_nothing() -> None:
 
 
 def test_take_waits_for_a_job() -> None:
-    queue, found = Queue(1), list[str]()
+    queue, found = Queue(1, 64), list[str]()
     thread = threading.Thread(target=lambda: found.extend(names(queue.take())), daemon=True)
     thread.start()
     queue.put(make_jobs("a"))
@@ -74,7 +74,7 @@ def test_take_waits_for_a_job() -> None:
 
 
 def test_seconds_are_those_of_the_jobs_that_are_not_computed() -> None:
-    queue = Queue(2)
+    queue = Queue(2, 16)
     queue.put(make_jobs("aaaa"))
     assert queue.seconds == 0  # nothing is known
     count = len(queue.take())
@@ -83,12 +83,3 @@ def test_seconds_are_those_of_the_jobs_that_are_not_computed() -> None:
     assert queue.seconds == pytest.approx(2 * 0.25)
     assert (len(queue.take()), queue.running) == (1, 1)
     assert queue.seconds == pytest.approx(2 * 0.25)
-
-
-@pytest.mark.parametrize(("seconds", "most"), [(0.01, 64), (0.64, 50), (6.4, 16)])
-def test_batch_takes_half_a_second_or_few_inputs(seconds: float, most: int) -> None:
-    queue = Queue(2)
-    queue.put(make_jobs("a" * 300))
-    assert len(queue.take()) == 64  # nothing is known
-    queue.finish(64, seconds)
-    assert len(queue.take()) == most

@@ -104,7 +104,7 @@ def test_cores_train_and_decode(name: str) -> None:
     ids = {"bos": 2, "eos": 3, "banned": (0, 2)}
 
     def decode(model: Any, pair: Any) -> list[Tensor]:
-        found = beam(model, pair.source, beam=2, max_length=3, **ids)
+        found = beam(model, pair.source, beam=2, max_length=5, **ids)
         return [torch.tensor(best[0].tokens) for best in found]
 
     compare(model, pair, decode)

@@ -31,8 +31,7 @@ ABOUT = (
     "input per line; a folder; or standard input, line by line (with - or nothing). Prints one "
     "line per input, after the name of the file where inputs are several files; with "
     "--decode.n-best N (--n-best N for classes), N rows of input number, rank, score and text, "
-    "separated by tabs. Runs of tags split a text at white space only. docs/answers.md describes "
-    "the objects of --json."
+    "separated by tabs. docs/answers.md describes the objects of --json, and tables."
 )
 
 
@@ -209,9 +208,9 @@ class _TableRows:
         """Write the rows of an answer; one without an answer in place of an error."""
         found, empty = [], dict.fromkeys(self.recipe.columns)
         if not isinstance(answer, UserError):
-            found = self.recipe.to_rows(answer, self.table.suffix)
+            found = self.recipe.to_rows(answer, self.table.suffix, number)
         for rank, row in enumerate(found or [empty], start=1):
-            cells = empty | row
+            cells = dict(row)
             if self.is_ranked:
                 cells = {"input": number, "rank": rank if found else None} | cells
             for name, value in cells.items():

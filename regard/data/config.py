@@ -268,6 +268,14 @@ class TokenizerConfig:
 
 
 @settings
+class TextTokenizerConfig(TokenizerConfig):
+    """Settings of a tokenizer of texts that are only read."""
+
+    split_punctuation: bool = False
+    """Split words at punctuation, too (kind word): each mark is a word. bpe always does."""
+
+
+@settings
 class PairTokenizerConfig(TokenizerConfig):
     """Settings of the tokenizers of text pairs."""
 
@@ -392,10 +400,20 @@ class TaggedConfig(Tables):
     """Training sentences: columns of token and tag with a blank line between sentences, FILE.csv,
     FILE.jsonl or FILE.parquet, or texts with spans (`format`). Synthetic sentences if not given."""
     format: Literal[
-        "auto", "columns", "csv", "jsonl", "parquet", "prodigy", "doccano", "label-studio", "spacy"
+        "auto",
+        "columns",
+        "csv",
+        "jsonl",
+        "parquet",
+        "spans",
+        "prodigy",
+        "doccano",
+        "label-studio",
+        "spacy",
     ] = "auto"
-    """File format. auto: by the suffix (.csv, .jsonl, .parquet), else columns. prodigy, doccano,
-    label-studio, spacy: JSON of texts with labeled spans of characters."""
+    """File format. auto: by the suffix (.csv, .jsonl, .parquet), else columns. spans: a table with
+    a row for each span of a text (text, start, end, label), as a .csv without tokens is anyway.
+    prodigy, doccano, label-studio, spacy: JSON of texts with labeled spans of characters."""
     token_column: Count | str | None = None
     """Column of the tokens: number (from 1) or name. Default: token in CSV, tokens in JSONL, text
     with spans, the second in CoNLL-U, else the first."""

@@ -54,13 +54,17 @@ class Table:
 
 
 class CellOfRow(NamedTuple):
-    """Cell of a table as text, the number of its row, the name of its column, and all columns."""
+    """Content of a cell, or of other input, and where it is from."""
 
     number: int | None = None
-    text: str = ""
+    """Line or row."""
+    content: Any = ""
     column: str = ""
+    """Name of its column."""
     columns: Mapping[str, Any] = {}
+    """All columns of its row."""
     problem: str = ""
+    """Reason why it cannot be read."""
 
 
 def read_table(
@@ -185,6 +189,17 @@ def read_column(
         else:
             number, (cell, columns) = row
             yield CellOfRow(number, as_text(cell), table.names[0], columns)
+
+
+def column_names(path: Path) -> list[str]:
+    """Return the names of the columns of a CSV or Parquet, or of the first record of JSON."""
+    kind = FORMATS.get(suffix_of(path))
+    if kind == "parquet":
+        return _open_parquet(path).schema_arrow.names
+    if kind == "jsonl":
+        _, record = next(iter(read_records(path, BadRows("skip"))), (0, None))
+        return list(record) if isinstance(record, dict) else []
+    return [cell.strip() for cell in next((row for _, row in read_csv(path) if row), [])]
 
 
 def is_table(path: str | Path | None) -> bool:

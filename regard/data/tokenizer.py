@@ -26,13 +26,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 import msgspec
 import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
-from regard.data.config import PairTokenizerConfig, TokenizerConfig
+from regard.data.config import PairTokenizerConfig, TextTokenizerConfig, TokenizerConfig
+from regard.data.text.words import WORDS, split_words
 from regard.errors import UserError
 from regard.system.files import read_json
 
@@ -199,7 +200,7 @@ class TrainedFile(msgspec.Struct, tag_field="format", tag="regard-tokenizer"):
     """File of a tokenizer that is trained here."""
 
     version: Literal[1]
-    config: TokenizerConfig
+    config: TextTokenizerConfig
     pieces: Sequence[str]
     merges: Sequence[tuple[str, str]]
     keeps_space: bool = False
@@ -283,8 +284,8 @@ class TrainedTokenizer(Tokenizer):
         return self.engine.decode([i for i in shown if i not in (PAD, BOS, EOS)])
 
     def save(self, path: str | Path) -> None:
-        pieces = self.pieces[len(SPECIALS) :]
-        file = TrainedFile(1, self.config, pieces, self.merges, self.keeps_space)
+        pieces, config = self.pieces[len(SPECIALS) :], cast("TextTokenizerConfig", self.config)
+        file = TrainedFile(1, config, pieces, self.merges, self.keeps_space)
         content = json.dumps(msgspec.to_builtins(file), ensure_ascii=False, indent=0)
         Path(path).write_text(content + "\n", encoding="utf-8")
 
@@ -368,8 +369,10 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     file = read_json(Path(path), TrainedFile | PretrainedFile)
     if isinstance(file, PretrainedFile):
         return PretrainedTokenizer(file)
-    pieces, merges, keeps_space = file.pieces, file.merges, file.keeps_space
-    return TrainedTokenizer(file.config, pieces=pieces, merges=merges, keeps_space=keeps_space)
+    pieces, merges, keeps_space, config = file.pieces, file.merges, file.keeps_space, file.config
+    if not config.split_punctuation:  # saved again, the file has the same bytes
+        config = msgspec.convert(msgspec.to_builtins(config), TokenizerConfig)
+    return TrainedTokenizer(config, pieces=pieces, merges=merges, keeps_space=keeps_space)
 
 
 def train_tokenizers(
@@ -405,9 +408,15 @@ def _simple_chunks(normal: str, config: TokenizerConfig, keeps_space: bool) -> S
     """Split a normalized text into words or characters, the pieces (for BPE the initial ones)."""
     if config.kind != "word":
         return normal
+    if _splits_punctuation(config):
+        return split_words(normal)[0]
     if keeps_space:
         return [chunk for chunk in _WORD_ENDS.split(normal) if chunk]
     return normal.split(" ") if normal else []
+
+
+def _splits_punctuation(config: TokenizerConfig) -> bool:
+    return isinstance(config, TextTokenizerConfig) and config.split_punctuation
 
 
 def _engine(
@@ -427,6 +436,7 @@ def _engine(
         splits = [pre_tokenizers.Split(Regex(_BPE_CHUNK), "isolated")]
         joined += [] if keeps_space else [decoders.Strip(" ", 1, 0)]
     else:
+        splits = [WORDS] if _splits_punctuation(config) else splits
         joined = [decoders.Replace(unknown, SPECIALS[UNK])]
         joined += [decoders.WordPiece(prefix="  ", cleanup=False), decoders.Fuse()]
     if config.kind == "word" and keeps_space:

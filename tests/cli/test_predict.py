@@ -320,9 +320,11 @@ def test_tags_are_structured_with_entities(tmp_path: Path, capsys) -> None:
         '{"tokens": ["we", "met", "on", "5", "March"]}\n{"tokens": ["in", "Rome"]}\n'
     )
     expected: list[dict[str, Any]] = [
-        {"label": "DAY", "start": 3, "end": 5, "text": "5 March"},
-        {"label": "PLACE", "start": 1, "end": 2, "text": "Rome"},
+        {"label": "DAY", "text": "5 March", "start": 10, "end": 17},
+        {"label": "PLACE", "text": "Rome", "start": 3, "end": 7},
     ]
+    expected[0] |= {"start_token": 3, "end_token": 5}
+    expected[1] |= {"start_token": 1, "end_token": 2}
     for name in ("a.conll", "tokens.conll", "tokens.jsonl"):
         rows = [
             json.loads(line) for line in predict(run, str(tmp_path / name), "--json", capsys=capsys)

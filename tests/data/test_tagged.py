@@ -50,8 +50,8 @@ def test_words_of_conllu_are_the_rows_with_an_integer(tmp_path):
     for columns in ({}, {"token_column": 2, "tag_column": 4}):
         data = read(tmp_path, rows, "a.conllu", **columns)[0]
         assert data == ((("w1", "w2", "w3"), ("T1", "T2", "T3")),)
-    ((_, words, _),) = read_words(tmp_path / "a.conllu", TaggedConfig())
-    assert words == ["w1", "w2", "w3"]
+    (cell,) = read_words(tmp_path / "a.conllu", TaggedConfig())
+    assert cell.content == ["w1", "w2", "w3"]
 
 
 def test_integers_are_names_of_tags(tmp_path):
@@ -99,23 +99,23 @@ def test_line_ends_in_cells_of_a_csv_split_no_sentence(tmp_path):
     expected = (("we\nall", "met\n"), ("O", "O")), (("5", "x"), ("O", "B"))
     data = read(tmp_path, content)
     assert (data[0], data[1].lines) == (expected, (2, 9))
-    words = [tuple(own) for _, own, _ in read_words(tmp_path / "a.csv", TaggedConfig())]
+    words = [tuple(cell.content) for cell in read_words(tmp_path / "a.csv", TaggedConfig())]
     assert words == [tokens for tokens, _ in expected]
 
 
 def test_words_without_tags_and_lines_that_are_not_text(tmp_path):
     (tmp_path / "a.conll").write_bytes(b"we\nmet\n\n\xff\n\n5\n")
     found = list(read_words(tmp_path / "a.conll", TaggedConfig()))
-    lines = [(line, list(words)) for line, words, _ in found]
-    assert lines == [(1, ["we", "met"]), (0, []), (6, ["5"])]
-    assert "a.conll, line 4: not UTF-8" in found[1][2]
+    lines = [(cell.number, cell.content) for cell in found]
+    assert lines == [(1, ["we", "met"]), (None, []), (6, ["5"])]
+    assert "a.conll, line 4: not UTF-8" in found[1].problem
 
 
 def test_comments_before_sentences_and_marks_of_documents_are_skipped(tmp_path):
     content = "-DOCSTART-\n\n# id = 1\n# text = x y\nx\tO\n#\tB\n\n# O\ny O\n\n-DOCSTART- -X- O\n"
     sentences = (("x", "#"), ("O", "B")), (("#", "y"), ("O", "O"))
     assert read(tmp_path, content, "a.conll")[0] == sentences
-    words = [words for _, words, _ in read_words(tmp_path / "a.conll", TaggedConfig())]
+    words = [cell.content for cell in read_words(tmp_path / "a.conll", TaggedConfig())]
     assert words == [["x", "#"], ["#", "y"]]
     # A comment may have as many columns as the rows.
     content = "# id = 1\nx NN I O\n\n# NN I B\ny NN I O\n"

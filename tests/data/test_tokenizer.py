@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tokenizers import decoders, models, pre_tokenizers
 
-from regard.data.config import PairTokenizerConfig, TokenizerConfig
+from regard.data.config import PairTokenizerConfig, TextTokenizerConfig, TokenizerConfig
 from regard.data.tokenizer import (
     BOS,
     EOS,
@@ -55,6 +55,19 @@ def test_decode_inverts_encode(kind, texts):
     tokenizer = train(kind, texts)
     assert [tokenizer.decode(ids) for ids in tokenizer.encode_batch(texts)] == texts
     assert not any(tokenizer.unknown(text) for text in texts)
+
+
+def test_words_are_split_at_punctuation_if_asked(tmp_path):
+    config = TextTokenizerConfig(kind="word", lowercase=True, split_punctuation=True)
+    tokenizer = TrainedTokenizer.train(["Paris, (in) France."], config)
+    tokenizer.save(tmp_path / "a.json")
+    for one in (tokenizer, load_tokenizer(tmp_path / "a.json")):
+        assert one.segment('in "Paris".') == ["in", '"', "paris", '"', "."]
+        assert one.unknown("Paris? in:") == ("?", ":")
+    assert tokenizer.engine.encode("in (paris)").ids == tokenizer.encode("in (paris)")
+    plain = TrainedTokenizer.train(["Paris, (in) France."], TokenizerConfig(kind="word"))
+    plain.save(tmp_path / "b.json")  # as files of earlier runs
+    assert load_tokenizer(tmp_path / "b.json").segment("Paris, in") == ["Paris,", "in"]
 
 
 def make_bytes_tokenizer(kind: str) -> Tokenizer:

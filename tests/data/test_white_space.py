@@ -32,8 +32,8 @@ def test_tokens_are_divided_by_the_separator_alone(tmp_path, name, row):
     content = header + "".join(row.format(token) for token in TOKENS)
     (tmp_path / name).write_bytes(content.encode())
     assert read_tagged(tmp_path / name, TaggedConfig()).tokens == (tuple(TOKENS),)
-    ((_, words, _),) = read_words(tmp_path / name, TaggedConfig())
-    assert list(words) == TOKENS
+    (cell,) = read_words(tmp_path / name, TaggedConfig())
+    assert cell.content == TOKENS
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_texts_are_divided_by_the_separator_alone(tmp_path, name, row):
     (tmp_path / name).write_bytes((header + "".join(lines)).encode())
     assert read_pairs(tmp_path / name).sources == texts
     column = read_column(tmp_path / name, "source", None, header="auto")
-    assert [cell.text for cell in column] == texts
+    assert [cell.content for cell in column] == texts
 
 
 @pytest.mark.parametrize("separator", [",", " ", "\t"])

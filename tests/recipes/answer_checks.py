@@ -7,8 +7,8 @@ import jsonschema_rs
 
 from regard.settings.schemas import REFERENCE, type_schemas
 
-OPTIONAL = ("pixels", "start_char", "end_char")
-"""Keys of answers that may be absent: in Python an image has pixels, and only texts characters."""
+OPTIONAL = ("pixels",)
+"""Keys of answers that may be absent: in Python an image has pixels, elsewhere a file."""
 
 
 def check_answers(

@@ -160,19 +160,19 @@ def caption_scores(rows: Rows, files: list[Path]) -> dict[str, float]:
 TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 
 
-def write_sentences(folder: Path) -> list[list[str]]:
+def write_sentences(folder: Path) -> list[str]:
     random, lines = draw(), []
     for _ in range(30):
         lines += [f"{random.choice(WORDS)} {tag}" for tag in random.permutation(TAGS)] + [""]
     (folder / "train.txt").write_text("\n".join(lines), encoding="utf-8")
-    return [[*map(str, random.choice(WORDS, 6))] for _ in range(20)]
+    return [" ".join(random.choice(WORDS, 6)) for _ in range(20)]
 
 
 def sentences(folder: Path, inputs: list[Any], answers: Rows) -> list[Path]:
     random, lines = draw(), []
-    for tokens, answer in zip(inputs, answers, strict=True):
+    for text, answer in zip(inputs, answers, strict=True):
         tags = np.where(random.random(6) < 0.6, answer["tags"], random.choice(TAGS, 6))
-        lines.append(json.dumps({"tokens": tokens, "tags": tags.tolist()}))
+        lines.append(json.dumps({"tokens": text.split(), "tags": tags.tolist()}))
     (folder / "test.jsonl").write_text("\n".join(lines), encoding="utf-8")
     return [folder / "test.jsonl"]
 

@@ -1,7 +1,9 @@
 """Token tagging: entities by hand, files and their errors, a run from columns to tags."""
 
+import csv
 import json
 import random
+import shutil
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,11 +11,21 @@ import pytest
 
 from regard.data.config import TaggedConfig, TokenizerConfig
 from regard.data.embedded.tags import make_sentences
-from regard.data.text.tagged import TaggedBatches, TaggedSentences, encode_words, read_tagged
+from regard.data.text.labels import Labels
+from regard.data.text.tagged import (
+    TaggedBatches,
+    TaggedSentences,
+    encode_words,
+    read_tagged,
+    read_words,
+)
 from regard.data.tokenizer import Ends, TrainedTokenizer
 from regard.errors import UserError
+from regard.recipes.base.recipe import Example
+from regard.recipes.base.run import ARTIFACTS
 from regard.recipes.load import load
 from regard.recipes.metrics.tags import find_scheme, get_entities, tag_scores
+from regard.system.table_writer import open_table_atomically
 from tests.recipes.capture_checks import (
     answer_log_probs,
     check_capture,
@@ -196,13 +208,67 @@ def test_tags_are_scored_and_refused(run, capsys, tmp_path):
 
 
 def test_entities_of_a_text_have_the_offsets_of_their_characters(run, capsys):
-    text = "  mister \tvan  lake"
+    text = "  mister \tvan  lake, (saw)"
     answer = printed_json(capsys, "predict", run / "run", text)
+    tokens = ["mister", "van", "lake", ",", "(", "saw", ")"]
+    assert answer["tokens"] == tokens
+    assert [text[start:end] for start, end in answer["offsets"]] == tokens
     (entity,) = answer["entities"]
-    assert answer["source"][entity["start_char"] : entity["end_char"]] == "van  lake"
-    (by_tokens,) = load(run / "run").answer([["mister", "van", "lake"]])
-    kept = {name: entity[name] for name in ("label", "start", "end", "text")}
-    assert by_tokens["entities"] == [kept]
+    expected = {"label": "NAME", "start_token": 1, "end_token": 3}
+    assert entity == expected | {"start": 10, "end": 19, "text": "van  lake"}
+    assert answer["source"][10:19] == "van  lake"
+    (by_tokens,) = load(run / "run").answer([tokens])
+    assert by_tokens["entities"] == [expected | {"start": 7, "end": 15, "text": "van lake"}]
+    joined = " ".join(tokens)
+    assert [joined[start:end] for start, end in by_tokens["offsets"]] == tokens
+    with pytest.raises(UserError, match="not valid Unicode"):
+        load(run / "run").predict(["a\ud83d"])
+
+
+def test_a_column_of_texts_is_tagged_and_tables_of_spans_are_read_back(run, tmp_path, capsys):
+    texts = ["mister  van lake, saw", "the lake", 'mister "hill"']
+    rows = [{"id": f"n{i}", "text": text} for i, text in enumerate(texts)]
+    lines = [json.dumps(row) + "\n" for row in rows]
+    (tmp_path / "in.jsonl").write_text("".join(lines), encoding="utf-8")
+    answers = load(run / "run").answer(texts)
+    for suffix in ("csv", "tsv", "parquet", "jsonl"):
+        out = tmp_path / f"out.{suffix}"
+        command("predict", run / "run", tmp_path / "in.jsonl", "--out", out)
+        config = TaggedConfig(format="prodigy" if suffix == "jsonl" else "spans")
+        data = read_tagged(out, config)
+        assert data.tokens == tuple(tuple(answer["tokens"]) for answer in answers)
+        for tags, answer in zip(data.tags, answers, strict=True):
+            assert get_entities(tags) == get_entities(answer["tags"])
+        inputs = [cell for cell in read_words(out, config) if not cell.problem]
+        assert [cell.content for cell in inputs] == texts
+        assert [cell.columns["id"] for cell in inputs] == ["n0", "n1", "n2"]
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
+        first, second, *_ = csv.DictReader(file)
+    expected = {"id": "n0", "text": texts[0], "sentence": "1", "label": "NAME"}
+    assert first == expected | {"start": "8", "end": "16", "span": "van lake"}
+    assert [second[name] for name in ("sentence", "start", "label", "span")] == ["2", "", "", ""]
+    assert read_tagged(tmp_path / "out.csv", TaggedConfig()).tokens == data.tokens
+    printed(capsys, "predict", run / "run", tmp_path / "out.csv", "--json")
+
+
+def test_tags_that_are_not_of_entities_are_rows_of_tokens_or_lists(run, tmp_path):
+    trained, texts = load(run / "run"), ["mister hill, saw", "the lake"]
+    examples = [Example("", trained.recipe.preprocess(text, 1)) for text in texts]
+    shutil.copytree(run / "run" / ARTIFACTS, tmp_path / "artifacts")
+    Labels(("noun", "verb")).save(tmp_path / "artifacts" / "labels.json")
+    trained.recipe.open(tmp_path / "artifacts")
+    for example in examples:
+        example.outputs.append([f"T{i}" for i in range(len(example.rows[0].tokens))])
+    answers = [trained.recipe.postprocess(example) for example in examples]
+    for suffix in (".csv", ".parquet", ".jsonl"):
+        out = tmp_path / f"out{suffix}"
+        with open_table_atomically(out, trained.recipe.columns) as table:
+            for number, answer in enumerate(answers, start=1):
+                for row in trained.recipe.to_rows(answer, suffix, number):
+                    table.write(row)
+        data = read_tagged(out, TaggedConfig())
+        assert data.tokens == (("mister", "hill", ",", "saw"), ("the", "lake"))
+        assert data.tags == (("T0", "T1", "T2", "T3"), ("T0", "T1"))
 
 
 def test_texts_are_cut_after_a_whole_word(run, capsys):
@@ -210,6 +276,7 @@ def test_texts_are_cut_after_a_whole_word(run, capsys):
     short = recipe.shorten(text)
     assert text.startswith(short)
     assert short.split() == recipe.shorten(text.split())
+    assert recipe.shorten("mister van.") == "mister van."
     assert recipe.shorten("mister van ") == "mister van "
     command("predict", run / "run", "mister van", "--on-bad", "truncate")
     assert "truncated" not in capsys.readouterr().err

@@ -12,15 +12,16 @@ labelstud.io/guide/task_format, spacy.io/api/doc#to_json.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from regard.data.bad_rows import BadRows, LeftOutError
-from regard.data.config import SpanFormat
+from regard.data.config import Header, SpanFormat
 from regard.data.formats.label_studio import values_of
-from regard.data.tables import excerpt, locate, read_records
+from regard.data.tables import as_number, as_text, excerpt, locate, read_records, read_table
 from regard.data.text.words import split_words
 from regard.errors import UserError
 
@@ -48,6 +49,24 @@ def read_spans(
             text = _find_text(record, format, field)
             words, tags = tag_words(text, spans) if has_spans else (text, [])
             yield number, words, tags
+
+
+def read_span_rows(
+    path: Path, field: str, header: Header, bad_rows: BadRows
+) -> Iterator[tuple[int, Any, list[str]]]:
+    """Yield the number, the words and the tags of each text of a table with a row for each span.
+
+    Consecutive rows with the same text, and the same `sentence` if there is this column, are of one
+    text. A text without spans has a row without start.
+    """
+    columns = (field, "start", "end", "label")
+    table = read_table(path, columns, optional=("sentence",), header=header, bad_rows=bad_rows)
+    for (text, _), group in groupby(table, key=lambda row: (row[1][0], row[1][-1])):
+        rows = list(group)
+        number, _ = rows[0]
+        with bad_rows.catch(locate(path, number)):
+            spans = [_parse_cells(*cells[1:4]) for _, cells in rows if cells[1] not in ("", None)]
+            yield number, *tag_words(as_text(text), spans)
 
 
 def parse_spans(record: Any, format: SpanFormat) -> list[Span]:
@@ -99,6 +118,13 @@ def tag_words(text: str, spans: Iterable[Span]) -> tuple[list[str], list[str]]:
             raise UserError(f"{name} overlaps another span")
         tags[first:after] = [f"B-{label}"] + [f"I-{label}"] * (after - first - 1)
     return words, tags
+
+
+def _parse_cells(start: Any, end: Any, label: Any) -> Span:
+    first, last = as_number(start), as_number(end)
+    if not (first.is_integer() and last.is_integer()):
+        raise UserError(f"expected numbers of characters, got {start} and {end}")
+    return Span(int(first), int(last), as_text(label))
 
 
 def _find_text(record: Any, format: SpanFormat, field: str) -> str:

@@ -20,12 +20,15 @@ from regard.attention.masks import Padded
 from regard.data.bad_rows import BadRows
 from regard.data.batches import Ragged
 from regard.data.config import TaggedConfig
-from regard.data.formats.spans import read_spans, recognize
+from regard.data.formats.spans import read_span_rows, read_spans, recognize
 from regard.data.tables import (
     FORMATS,
+    CellOfRow,
+    column_names,
     decode_line,
     excerpt,
     locate,
+    read_column,
     read_lines,
     read_records,
     read_table,
@@ -85,13 +88,22 @@ def read_tagged(path: str | Path, config: TaggedConfig) -> TaggedSentences:
     return TaggedSentences(tuple(tokens), tuple(tags), tuple(lines), str(path), notices)
 
 
-def read_words(path: Path, config: TaggedConfig) -> Iterator[tuple[int, str | list[str], str]]:
-    """Yield the first line and the words of each sentence of a file, with or without tags, or its
-    text in formats of spans; or 0, no words, and the problem of a sentence."""
+def read_words(path: Path, config: TaggedConfig) -> Iterator[CellOfRow]:
+    """Yield the words of each sentence of a file, with or without tags, or its text in formats of
+    texts; or in its place the problem of a sentence."""
     bad_rows = BadRows("skip")
+    if field := _find_text_column(path, config):
+        format, before = "auto" if config.format in ("auto", "spans") else "jsonl", None
+        for cell in read_column(path, field, field, header=config.header, format=format):
+            sentence = cell.columns.get("sentence") or None
+            if sentence is None or sentence != before:  # else a row of another span
+                yield cell
+            before = sentence
+        return
     sentences = _read_sentences(path, config, bad_rows, has_tags=False)
     for problem, sentence in bad_rows.in_order(sentences):
-        yield (0, [], problem) if sentence is None else (*sentence[:2], "")
+        number, words, _ = sentence or (None, [], [])
+        yield CellOfRow(number, words, problem=problem)
 
 
 def encode_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
@@ -122,6 +134,9 @@ def _read_sentences(
 ) -> Iterator[_Sentence]:
     by_suffix = FORMATS.get(suffix_of(path), "tsv")
     format = by_suffix if config.format == "auto" else config.format
+    is_span_table = format in ("csv", "parquet") and _find_text_column(path, config)
+    if format == "spans" or is_span_table:
+        return read_span_rows(path, str(config.token_column or "text"), config.header, bad_rows)
     if format in ("prodigy", "doccano", "label-studio", "spacy"):
         field = str(config.token_column or "text")
         return read_spans(path, format, field, bad_rows, has_spans=has_tags)
@@ -143,6 +158,17 @@ def _read_sentences(
     )
     join = _join_rows if format == "csv" else _check_lists
     return join(rows, path, bad_rows)
+
+
+def _find_text_column(path: Path, config: TaggedConfig) -> str:
+    """Return the name of the column of texts of a table; empty if it has tokens."""
+    if config.format in ("spans", "prodigy", "doccano"):
+        return str(config.token_column or "text")
+    is_table = FORMATS.get(suffix_of(path)) in ("csv", "jsonl", "parquet")
+    if config.format != "auto" or config.token_column or config.header == "no" or not is_table:
+        return ""
+    names = column_names(path)
+    return "text" if "text" in names and not {"token", "tokens"} & {*names} else ""
 
 
 def _check_no_spans(path: Path) -> None:

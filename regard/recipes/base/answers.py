@@ -66,21 +66,24 @@ class NamedEntity(TypedDict):
 
     label: str
     start: int
-    """Its first token, from 0."""
+    """Its first character, from 0, in the text, or in the tokens joined by spaces."""
     end: int
-    """The token after its last one."""
-    text: str
-    """Its tokens, joined by spaces."""
-    start_char: NotRequired[int]
-    """Its first character in a text, from 0; absent if the input is a list of tokens."""
-    end_char: NotRequired[int]
     """The character after its last one."""
+    text: str
+    """Its characters."""
+    start_token: int
+    """Its first token, from 0."""
+    end_token: int
+    """The token after its last one."""
 
 
 class TagsAnswer(TypedDict):
     """Tags of the tokens of a text."""
 
     tokens: list[str]
+    offsets: list[list[int]]
+    """First character of each token, and the one after it, in the text, or in the tokens joined by
+    spaces."""
     tags: list[str]
     """A tag for each token."""
     entities: list[NamedEntity]

@@ -154,7 +154,7 @@ class DetectionRecipe(FileRecipe[ConfigT]):
     def columns(self) -> Mapping[str, type]:
         return self.box.__annotations__
 
-    def to_rows(self, answer: Answer, suffix: str) -> list[dict[str, Any]]:
+    def to_rows(self, answer: Answer, suffix: str, number: int) -> list[dict[str, Any]]:
         """Return the boxes, without those that have no size and so could not be read again."""
         count = len(self.columns) // 2 - 1
         boxes = answer.json["boxes"]

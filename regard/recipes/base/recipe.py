@@ -323,15 +323,18 @@ class Recipe(ABC, Generic[ConfigT]):
         options: Any = {option: getattr(data, option, "auto") for option in ("header", "format")}
         chosen = getattr(data, f"{name}_column", None)
         for cell in read_column(path, name, chosen, **options):
-            value, file, line = cell.text, str(path), cell.number
+            value, file, line = cell.content, str(path), cell.number
             if name == "file":
-                value = file = str(path.parent / cell.text.strip())
+                value = file = str(path.parent / cell.content.strip())
                 line = None
             yield Input(value, file, line, cell.column, cell.columns, cell.problem)
 
-    def to_rows(self, answer: Answer, suffix: str) -> list[dict[str, Any]]:
-        """Return an answer as rows of a table with a suffix such as .csv: those of the best
-        answers, or one of the keys of `Answer.json`."""
+    def to_rows(self, answer: Answer, suffix: str, number: int) -> list[dict[str, Any]]:
+        """Return an answer as rows of a table: those of the best answers, or one of the keys of
+        `Answer.json`.
+
+        suffix: of the table, such as .csv; number: of the input, from 1.
+        """
         if answer.ranked and self.columns:
             return [dict(zip(self.columns, one, strict=True)) for one in answer.ranked]
         return [dict(answer.json)]

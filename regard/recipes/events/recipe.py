@@ -266,7 +266,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             lines.append(f"{event.label}\t{score:.3f}\t{event.onset:.3f}\t{event.duration:.3f}")
         return Answer([event for event, _ in sorted(found)], {"events": events}, lines)
 
-    def to_rows(self, answer: Answer, suffix: str) -> list[dict[str, Any]]:
+    def to_rows(self, answer: Answer, suffix: str, number: int) -> list[dict[str, Any]]:
         rows = []
         for event in answer.json["events"]:
             offset = event["onset"] + event["duration"]

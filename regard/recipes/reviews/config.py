@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Literal
 
-from regard.data.config import LabeledConfig, TokenizerConfig
+from regard.data.config import LabeledConfig, TextTokenizerConfig
 from regard.models.config import TextClassifierConfig
 from regard.models.cores.config import RecurrentConfig
 from regard.recipes.base.answers import target_answer
@@ -21,8 +21,8 @@ class ReviewsRunConfig:
     data: LabeledConfig = LabeledConfig()
     """Texts with labels: FILE.tsv, FILE.jsonl, hf:NAME, or a folder saved by `datasets`; also with
     .gz. Synthetic reviews if not given."""
-    tokenizer: TokenizerConfig = TokenizerConfig(
-        kind="word", vocab_size=30000, lowercase=True, min_count=2
+    tokenizer: TextTokenizerConfig = TextTokenizerConfig(
+        kind="word", vocab_size=30000, lowercase=True, min_count=2, split_punctuation=True
     )
     """Tokenizer of the texts."""
     model: TextClassifierConfig = TextClassifierConfig(core=RecurrentConfig(), dropout=0.5)

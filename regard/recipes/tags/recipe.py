@@ -8,7 +8,6 @@ by token accuracy.
 Source: lectures, E.1 (sequence to sequence of the same length).
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +28,7 @@ from regard.data.text.tagged import (
     read_tagged,
     read_words,
 )
+from regard.data.text.words import split_words
 from regard.data.tokenizer import Tokenizer, load_tokenizer
 from regard.errors import UserError
 from regard.look.sample import Axis, Sample
@@ -54,14 +54,17 @@ from regard.trace import Trace
 _TOKENIZER, _LABELS = "tokenizer.json", "labels.json"
 _BATCH_TOKENS = 4096
 _NO_TAG = -1
+_SPAN_COLUMNS = {"sentence": int, "start": int, "end": int, "label": str, "span": str}
 
 
 class Words(NamedTuple):
     """Tokens of a sentence and their subwords."""
 
+    text: str
+    """The input, or its tokens joined by spaces."""
     tokens: Sequence[str]
     offsets: Sequence[tuple[int, int]]
-    """First character of each token, and the one after it, if the input is a text."""
+    """First character of each token in the text, and the one after it."""
     ids: list[int]
     """Ids of the subwords."""
     starts: list[int]
@@ -121,7 +124,9 @@ class TagsRecipe(FileRecipe[TagsRunConfig]):
         self.tokenizer = load_tokenizer(folder / _TOKENIZER)
         self.labels = Labels.load(folder / _LABELS)
         self.scheme = find_scheme(self.labels.names)
-        self.metric = "entity_f1" if self.scheme else "accuracy"
+        self.metric, self.columns = "accuracy", {"sentence": int, "token": str, "tag": str}
+        if self.scheme:
+            self.metric, self.columns = "entity_f1", _SPAN_COLUMNS
 
     def batches(self) -> TaggedBatches:
         train = self.read_encoded(self.train)
@@ -173,8 +178,9 @@ class TagsRecipe(FileRecipe[TagsRunConfig]):
         return predicted, log_probs
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
-        for line, tokens, problem in read_words(path, self.config.data):
-            yield Input(tokens, str(path), line, problem=problem)
+        for cell in read_words(path, self.config.data):
+            place = str(path), cell.number, cell.column, cell.columns
+            yield Input(cell.content, *place, problem=cell.problem)
 
     def shorten(self, value: str | Sequence[str]) -> str | list[str]:
         tokens, offsets = _split(value)
@@ -187,7 +193,7 @@ class TagsRecipe(FileRecipe[TagsRunConfig]):
         return value if count >= len(tokens) else value[: offsets[count - 1][1] if count else 0]
 
     def preprocess(self, given: str | Sequence[str], number: int) -> list[Words]:
-        """given: a text (tokens separated by white space), or a list of tokens."""
+        """given: a text, which is split into words (`split_words`), or a list of tokens."""
         tokens, offsets = _split(given)
         if not tokens:
             self.notify(f"input {number} is empty: it has no tokens to tag")
@@ -197,7 +203,8 @@ class TagsRecipe(FileRecipe[TagsRunConfig]):
         if len(ids) > most:
             size = f"{len(ids)} {self.tokenizer.noun}"
             raise UserError(f"input {number} has {size}, more than {most}")
-        return [Words(tokens, offsets, ids, starts)]
+        text = given if isinstance(given, str) else " ".join(given)
+        return [Words(text, tokens, offsets, ids, starts)]
 
     def plan(self, rows: Sequence[Any]) -> list[range]:
         return plan_by_length([len(row.ids) for row in rows], _BATCH_TOKENS)
@@ -214,18 +221,46 @@ class TagsRecipe(FileRecipe[TagsRunConfig]):
 
     def postprocess(self, example: Example) -> Answer:
         if not example.rows:
-            return Answer([], {"tokens": [], "tags": [], "entities": []}, [""])
+            return Answer([], {"tokens": [], "offsets": [], "tags": [], "entities": []}, [""])
         (row,), (tags,) = example.rows, example.outputs
         entities: list[NamedEntity] = []
         for start, end, label in sorted(get_entities(tags)) if self.scheme else []:
-            text = " ".join(row.tokens[start:end])
-            entity: NamedEntity = {"label": label, "start": start, "end": end, "text": text}
-            if row.offsets:
-                first, last = row.offsets[start], row.offsets[end - 1]
-                entity["start_char"], entity["end_char"] = first[0], last[1]
+            first, last = row.offsets[start][0], row.offsets[end - 1][1]
+            entity: NamedEntity = {
+                "label": label,
+                "start": first,
+                "end": last,
+                "text": row.text[first:last],
+                "start_token": start,
+                "end_token": end,
+            }
             entities.append(entity)
-        json: TagsAnswer = {"tokens": [*row.tokens], "tags": tags, "entities": entities}
+        tokens, offsets = [*row.tokens], [*map(list, row.offsets)]
+        json: TagsAnswer = {
+            "tokens": tokens,
+            "offsets": offsets,
+            "tags": tags,
+            "entities": entities,
+        }
         return Answer(tags, json, [" ".join(tags)])
+
+    def to_rows(self, answer: Answer, suffix: str, number: int) -> list[dict[str, Any]]:
+        """Return a row for each entity, or else for each token; in files that have lists, one row
+        of spans (JSONL), or of tokens and tags."""
+        tokens, tags = answer.json["tokens"], answer.json["tags"]
+        if not self.scheme and suffix in (".jsonl", ".parquet"):
+            return [{"tokens": tokens, "tags": tags}]
+        rows: list[Any] = [] if self.scheme else [*zip(tokens, tags, strict=True)]
+        spans = []
+        for entity in answer.json["entities"]:
+            start, end, label = entity["start"], entity["end"], entity["label"]
+            spans.append({"start": start, "end": end, "label": label})
+            rows.append((start, end, label, entity["text"]))
+        if self.scheme and suffix == ".jsonl":
+            return [{"spans": spans}]
+        if not rows:
+            return [dict.fromkeys(self.columns) | {"sentence": number}]
+        return [dict(zip(self.columns, (number, *row), strict=True)) for row in rows]
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
         row, tags = example.rows[i], example.outputs[i]
@@ -254,8 +289,11 @@ class TagsRecipe(FileRecipe[TagsRunConfig]):
 
 
 def _split(value: str | Sequence[str]) -> tuple[Sequence[str], list[tuple[int, int]]]:
-    """Return the tokens of an input, and of a text their offsets."""
-    if not isinstance(value, str):
-        return value, []
-    offsets = [found.span() for found in re.finditer(r"\S+", value)]
-    return [value[start:end] for start, end in offsets], offsets
+    """Return the tokens of an input and their offsets, in the text or in the joined tokens."""
+    if isinstance(value, str):
+        return split_words(value)
+    offsets, start = [], 0
+    for token in value:
+        offsets.append((start, start + len(token)))
+        start += len(token) + 1
+    return value, offsets

@@ -1,7 +1,7 @@
 """Recipes from inputs to one vector (`images`, `reviews`): a class, several labels, or numbers."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,7 @@ class TargetRecipe(Recipe[ConfigT]):
     def open(self, folder: Path) -> None:
         self.target = self.kind.load(folder, self.settings.data)
         self.metric, self.higher_is_better = self.target.metric, self.target.higher_is_better
+        self.columns = self.target.columns
 
     def raw_targets(self, dataset: Dataset[Any]) -> RawTargets:
         data, on_bad = dataset.data, self.settings.data.on_bad
@@ -94,14 +95,10 @@ class TargetRecipe(Recipe[ConfigT]):
     def postprocess(self, example: Example) -> Answer:
         return self.target.answer(example.outputs[0], self.settings.n_best)
 
-    @property
-    def columns(self) -> Mapping[str, type]:
-        return self.target.columns
-
-    def to_rows(self, answer: Answer, suffix: str) -> list[dict[str, Any]]:
+    def to_rows(self, answer: Answer, suffix: str, number: int) -> list[dict[str, Any]]:
         if isinstance(self.target, NumberTarget):
             return [self.target.to_row(answer.json["values"])]
-        return super().to_rows(answer, suffix)
+        return super().to_rows(answer, suffix, number)
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
         best = self.target.answer(example.outputs[i]).ranked[0]

@@ -233,7 +233,7 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         value = paths if count > 1 else paths[:, 0]
         return Answer(value, {"frames": frames, "tracks": tracks}, lines)
 
-    def to_rows(self, answer: Answer, suffix: str) -> list[dict[str, Any]]:
+    def to_rows(self, answer: Answer, suffix: str, number: int) -> list[dict[str, Any]]:
         """Return the positions of the most probable paths, frame by frame."""
         rows = []
         for t, frame in enumerate(answer.json["frames"]):

@@ -56,8 +56,11 @@ def test_spans_are_tags_of_words(tmp_path, format, record):
     for name in ("a.json", "a.jsonl"):
         data = read(tmp_path, format, record, record, name=name)
         assert (data.tokens, data.tags) == ((WORDS,) * 2, (TAGS,) * 2)
-    words = list(read_words(tmp_path / "a.jsonl", TaggedConfig(format=format)))
-    assert words == [(1, TEXT, ""), (2, TEXT, "")]
+    cells = read_words(tmp_path / "a.jsonl", TaggedConfig(format=format))
+    assert [(cell.number, cell.content, cell.problem) for cell in cells] == [
+        (1, TEXT, ""),
+        (2, TEXT, ""),
+    ]
 
 
 @pytest.mark.parametrize(("format", "record"), RECORDS)
@@ -139,3 +142,24 @@ def test_text_in_another_field(tmp_path):
         read(tmp_path, "label-studio", record)
     data = read(tmp_path, "label-studio", record, token_column="title")
     assert (data.tokens, data.tags) == ((("x",),), (("B-A",),))
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("Ana left,0,2,PER", "line 2: span 0 to 2 .* cuts the word 'Ana'"),
+        ("Ana left,0,x,PER", "line 2: expected a number, got 'x'"),
+        ("Ana left,0,2.5,PER", "line 2: expected numbers of characters, got 0 and 2.5"),
+        (",,,", "line 2: the text is empty"),
+    ],
+)
+def test_bad_rows_of_a_table_of_spans_are_named(tmp_path, row, message):
+    path = tmp_path / "a.csv"
+    path.write_text(f"text,start,end,label\n{row}\nin Oslo,3,7,GPE\n", encoding="utf-8")
+    with pytest.raises(UserError, match=f"a.csv, {message}"):
+        read_tagged(path, TaggedConfig())
+    data = read_tagged(path, TaggedConfig(on_bad="skip"))
+    assert (data.tokens, data.tags) == ((("in", "Oslo"),), (("O", "B-GPE"),))
+    path.write_text("text,label\nin Oslo,GPE\n", encoding="utf-8")
+    with pytest.raises(UserError, match="no column 'start'; the columns are 'text', 'label'"):
+        read_tagged(path, TaggedConfig())

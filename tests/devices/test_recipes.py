@@ -30,7 +30,7 @@ def training(recipe: str, run: Path, *, device: str = "cuda", steps: int = 1) ->
     words = quick_options(recipe)
     words[words.index("--train.device") + 1] = device
     words[words.index("--train.steps") + 1] = str(steps)
-    words += ["--train.precision", "float32", "--train.keep-finished", "checkpoints"]
+    words += ["--train.keep-finished", "checkpoints"]
     return ["train", recipe, "--run", str(run), *words]
 
 

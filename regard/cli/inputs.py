@@ -10,7 +10,7 @@ from typing import Any
 from regard.data.tables import skip_mark
 from regard.errors import UserError
 from regard.recipes.base.inputs import TABLES, Input
-from regard.system.files import check_file, list_files, open_unpacked
+from regard.system.files import check_file, list_files, open_text
 from regard.system.verbosity import print_notice
 
 MAX_BLOCK = 256
@@ -80,7 +80,7 @@ def _read_word(word: str, trained: Any, skip_bad: bool) -> Iterator[list[Input]]
     if recipe.is_table(path):
         yield from _blocks(recipe.read_inputs(path, skip_bad=skip_bad))
         return
-    with open_unpacked(path) as file:
+    with open_text(path, getattr(recipe.settings.data, "encoding", "utf-8")) as file:
         yield from _to_inputs(_read_lines(file), word, trained)
 
 

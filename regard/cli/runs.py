@@ -88,8 +88,9 @@ def read_command(
 def input_settings(run: Run) -> tuple[Any, list[str]]:
     """Return a run's settings for reading and answering inputs, and the paths that may change."""
     entry, config = get_entry(run.recipe), run.config
-    if hasattr(config.data, "format"):  # that of each file
-        config = replace(config, data=replace(config.data, format="auto"))
+    for name, default in (("format", "auto"), ("encoding", "utf-8")):  # those of each file
+        if hasattr(config.data, name):
+            config = replace(config, data=replace(config.data, **{name: default}))
     return config, [path for path in settings_by_path(config) if entry.may_change(path)]
 
 

@@ -15,15 +15,26 @@ TargetKind = Literal["class", "labels", "number"]
 Header = Literal["auto", "yes", "no"]
 
 
+Files = tuple[str, ...] | None
+
+
+def check_encoding(name: str) -> None:
+    """Raise UserError for a name that is not an encoding of text."""
+    try:
+        "x".encode(name)
+    except LookupError as error:
+        raise UserError(f"`encoding` must be one of Python, such as cp1252: {error}.") from None
+
+
 @settings
 class Splits:
     """Files for training, validation and test."""
 
-    train: str | None = None
+    train: Files = None
     """Training data. Synthetic data if not given."""
-    val: str | None = None
+    val: Files = None
     """Validation data, as `train`. A fraction of the training data if not given."""
-    test: str | None = None
+    test: Files = None
     """Test data, as `train`."""
     val_share: FractionWithin = 0.1
     """Fraction of the training data for validation, a random sample, if `val` is not given."""
@@ -40,8 +51,14 @@ class Tables(Splits):
     on_bad: OnBad = "error"
     """Handling of data that cannot be used: error stops at the first; skip leaves it out and counts
     it."""
+    encoding: str = "utf-8"
+    """Encoding of text files, such as cp1252."""
     header: Header = "auto"
     """Header row of CSV and TSV. auto: CSV has one, and TSV if columns are chosen by name."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_encoding(self.encoding)
 
 
 @settings
@@ -76,14 +93,14 @@ class Targets(Tables):
 class PairsConfig(Tables):
     """Data sets of pairs (source text, target text) for training, validation and test."""
 
-    train: str | None = None
+    train: Files = None
     """Training pairs: FILE.tsv, .csv, .jsonl (also .gz) or .parquet, one side of two text files,
     hf:NAME, or a folder."""
-    train_target: str | None = None
+    train_target: Files = None
     """Target side of the training pairs, if they are two parallel text files."""
-    val_target: str | None = None
+    val_target: Files = None
     """Target side of the validation pairs, if they are two parallel text files."""
-    test_target: str | None = None
+    test_target: Files = None
     """Target side of the test pairs, if they are two parallel text files."""
     references: tuple[str, ...] = ()
     """Text files with more reference translations of the test pairs, one line per pair."""
@@ -102,8 +119,10 @@ class PairsConfig(Tables):
         for split in ("train", "val", "test"):
             if getattr(self, f"{split}_target") is None:
                 continue
-            if getattr(self, split) is None:
-                raise UserError(f"`{split}_target` needs `{split}`, the source side.")
+            sources, targets = getattr(self, split) or (), getattr(self, f"{split}_target")
+            if len(sources) != len(targets):
+                counts = f"got {len(sources)} and {len(targets)} files"
+                raise UserError(f"`{split}_target` needs `{split}`, the source side: {counts}.")
             if self.format not in ("auto", "text"):
                 raise UserError(f"`{split}_target` needs `format` text, got {self.format!r}.")
 
@@ -112,7 +131,7 @@ class PairsConfig(Tables):
 class LabeledConfig(Targets):
     """Data sets of texts with labels for training, validation and test."""
 
-    train: str | None = None
+    train: Files = None
     """Training texts: FILE.tsv, .csv, .jsonl (also .gz) or .parquet, hf:NAME, or a folder.
     Synthetic reviews if not given."""
     format: Literal["auto", "csv", "tsv", "jsonl", "parquet", "huggingface"] = "auto"
@@ -129,7 +148,7 @@ class ImagesConfig(Targets):
     """Data sets of images with classes for training, validation and test."""
 
     name: ClassVar[str] = "images"
-    train: str | None = None
+    train: Files = None
     """Training images: a folder with one subfolder per class, an IDX file with its labels beside
     it, or a table of the columns file (relative to it) and label (.csv, .tsv, .jsonl, .parquet).
     Handwritten digits if not given."""
@@ -150,7 +169,7 @@ class VectorsConfig(Tables):
 
     name: ClassVar[str] = "vectors"
     input: ClassVar[str] = "vector"
-    train: str | None = None
+    train: Files = None
     """Training vectors: FILE.npy, FILE.npz (array `y`), or rows of numbers (.csv, .tsv, .txt).
     Points on a curve of the plane if not given."""
     condition: str | None = None
@@ -180,7 +199,7 @@ class VectorsConfig(Tables):
 class ScenesConfig(ImagesConfig):
     """Data sets of scenes composed of images with classes, or of the user's images with texts."""
 
-    train: str | None = None
+    train: Files = None
     """Training data: a folder of images per class, an IDX file, or a table of the columns image
     (a file, relative to it) and text. Handwritten digits if not given."""
     rows: Annotated[int, Range(1, 64)] = 1
@@ -204,19 +223,22 @@ class ScenesConfig(ImagesConfig):
 class TextConfig(Splits):
     """Text of a language model for training, validation and test."""
 
-    train: str | None = None
+    train: Files = None
     """Training text: a file in UTF-8, also with .gz; the `built_in` one if not given."""
     built_in: Literal["dates", "chases"] = "dates"
     """Generated text: dates in many languages with their ISO form, or chases: English sentences
     such as "The FBI is chasing a criminal on the run ."."""
     val_share: FractionWithin = 0.1
     """Fraction at the end of the training text for validation if `val` is not given."""
+    encoding: str = "utf-8"
+    """Encoding of the files, such as cp1252."""
     line_ends: Literal["keep", "eos"] = "keep"
     """Tokenization of line ends. keep: as they are, like all white space; eos: as the word <eos>,
     and (tokenizers bpe and word) other white space as single spaces."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_encoding(self.encoding)
         if self.train is not None and self.built_in != "dates":
             raise ValueError(f"built_in must not be given with train, got {self.built_in}")
 
@@ -305,7 +327,7 @@ class ImageTables(Tables):
 class BoxesConfig(ImageTables):
     """Data sets of images with boxes for training, validation and test."""
 
-    train: str | None = None
+    train: Files = None
     """Training boxes: FILE.json (COCO, Label Studio), data.yaml (YOLO), FILE.xml (CVAT), a folder
     of XML (Pascal VOC), or FILE.csv, FILE.tsv (file, x, y, width, height, label) or FILE.jsonl.
     Synthetic images of shapes if not given."""
@@ -317,7 +339,7 @@ class BoxesConfig(ImageTables):
 class CaptionsConfig(ImageTables):
     """Data sets of images with captions for training, validation and test."""
 
-    train: str | None = None
+    train: Files = None
     """Training captions: FILE.tsv, FILE.csv, FILE.jsonl (image, caption) or FILE.json (COCO). Drawn
     scenes of shapes, with sentences, if not given."""
     width: Annotated[int, Range(1, 4_096)] = 224
@@ -339,7 +361,7 @@ class CaptionsConfig(ImageTables):
 class EventsConfig(Tables):
     """Data sets of sounds with events for training, validation and test."""
 
-    train: str | None = None
+    train: Files = None
     """Training events: a table (.csv, .tsv, .jsonl) of file, onset, duration (or offset) and label,
     labels of Audacity or Raven (a file, or a folder with the sounds), or an npz of recordings that
     are mixed into scenes, of all splits if `val` and `test` are not given. Synthetic tones and
@@ -376,7 +398,7 @@ class EventsConfig(Tables):
 class PointsConfig(Tables):
     """Data sets of point clouds with boxes for training, validation and test."""
 
-    train: str | None = None
+    train: Files = None
     """Training boxes: a table of file, x, y, z, dx, dy, dz and label (.csv, .tsv, .jsonl), with the
     clouds beside it (.npz, .csv, .ply, .pcd). Synthetic rooms if not given."""
     features: tuple[str, ...] = ()
@@ -396,7 +418,7 @@ class PointsConfig(Tables):
 class TaggedConfig(Tables):
     """Files of sentences with a tag for each token, for training, validation and test."""
 
-    train: str | None = None
+    train: Files = None
     """Training sentences: columns of token and tag with a blank line between sentences, FILE.csv,
     FILE.jsonl or FILE.parquet, or texts with spans (`format`). Synthetic sentences if not given."""
     format: Literal[

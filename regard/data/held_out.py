@@ -1,4 +1,5 @@
-"""Validation data that is held out of the training data if none is given: one rule for all recipes.
+"""Data of several files as one, and validation data that is held out of the training data if none
+is given: one rule for all recipes.
 
 items       (pairs, texts, sentences, images, clouds, vectors, sounds): a random sample, drawn with
             the seed of the run. Items that belong together, such as equal source texts, are on one
@@ -8,12 +9,31 @@ a sequence  (the text of a language model, the frames of a recording, a single s
 """
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from regard.errors import UserError
+
+
+def join_files(parts: Sequence[Any], **changed: Any) -> Any:
+    """Return the data sets of several files as one: their lists, tuples and origins are joined.
+
+    changed: values of other fields.
+    """
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    values: dict[str, Any] = {"origin": ", ".join(part.origin for part in parts)}
+    for field in fields(first):
+        columns = [getattr(part, field.name) for part in parts]
+        if field.name == "files":
+            values["files"] = [part.origin for part in parts for _ in range(len(part))]
+        elif isinstance(columns[0], list | tuple):
+            values[field.name] = type(columns[0])(chain.from_iterable(columns))
+    return replace(first, **(values | changed))
 
 
 def hold_out(

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from regard.data.bad_rows import BadRows
 from regard.data.config import Header, PairFormat, TableFormat
 from regard.errors import UserError
-from regard.system.files import check_file, open_unpacked, read_bytes, suffix_of
+from regard.system.files import check_file, open_text, read_bytes, suffix_of
 
 FORMATS: dict[str, TableFormat] = {
     ".csv": "csv",
@@ -75,6 +75,7 @@ def read_table(
     header: Header = "auto",
     by_position: bool = False,
     format: TableFormat = "auto",
+    encoding: str = "utf-8",
     blank_rows: bool = False,
     whole: bool = False,
     content: bytes | None = None,
@@ -97,7 +98,7 @@ def read_table(
         raise UserError(f"{path}: expected a file of the type {', '.join(FORMATS)} (also .gz ...).")
     if kind == "jsonl":
         names = [str(column) for column in columns]
-        records = read_records(path, bad_rows)
+        records = read_records(path, bad_rows, encoding)
         rows = select_fields(path, records, names, optional, bad_rows, whole=whole)
         return Table(path, names, rows)
     # On the command line, "2" is a text.
@@ -110,9 +111,12 @@ def read_table(
         rows = select_fields(path, records, names, optional, bad_rows, whole=whole)
         return Table(path, names, rows)
     if kind == "csv":
-        rows = (line for line in read_csv(path, bad_rows, content) if line[1] or blank_rows)
+        rows = (
+            line for line in read_csv(path, bad_rows, content, encoding) if line[1] or blank_rows
+        )
     else:
-        rows = ((number, text.split("\t")) for number, text in read_texts(path, bad_rows))
+        texts = read_texts(path, bad_rows, encoding=encoding)
+        rows = ((number, text.split("\t")) for number, text in texts)
     is_named = any(isinstance(column, str) for column in columns)
     width, keys = None, list[str]()
     if header == "yes" or (header == "auto" and (kind == "csv" or (is_named and not by_position))):
@@ -139,6 +143,7 @@ def read_rows_of_files(
     more: Sequence[str] = (),
     *,
     header: Header,
+    encoding: str,
     bad_rows: BadRows,
 ) -> dict[str, list[tuple[str, dict[str, Any]]]]:
     """Return the rows of each file that a table names: location, and the cells that are not empty.
@@ -148,10 +153,13 @@ def read_rows_of_files(
     """
     names = ("file", *columns)
     if header == "no":
-        table = read_table(path, range(1, 1 + len(names)), header="no", bad_rows=bad_rows)
+        numbers = range(1, 1 + len(names))
+        table = read_table(path, numbers, header="no", encoding=encoding, bad_rows=bad_rows)
     else:
         names = (*FILE_COLUMNS, *columns, *more)
-        table = read_table(path, (), optional=names, header="yes", bad_rows=bad_rows)
+        table = read_table(
+            path, (), optional=names, header="yes", encoding=encoding, bad_rows=bad_rows
+        )
     by_file: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for number, cells in table:
         row = {}
@@ -169,7 +177,13 @@ def read_rows_of_files(
 
 
 def read_column(
-    path: Path, name: str, column: int | str | None, *, header: Header, format: PairFormat = "auto"
+    path: Path,
+    name: str,
+    column: int | str | None,
+    *,
+    header: Header,
+    format: PairFormat = "auto",
+    encoding: str = "utf-8",
 ) -> Iterator[CellOfRow]:
     """Yield the cells of a column, or in their place the problem of a row. The column is that of
     `name`, else the first, if `column` is None."""
@@ -180,6 +194,7 @@ def read_column(
         header=header,
         by_position=column is None,
         format="auto" if format in ("text", "huggingface") else format,
+        encoding=encoding,
         whole=True,
         bad_rows=bad_rows,
     )
@@ -191,15 +206,18 @@ def read_column(
             yield CellOfRow(number, as_text(cell), table.names[0], columns)
 
 
-def column_names(path: Path) -> list[str]:
+def column_names(path: Path, encoding: str) -> list[str]:
     """Return the names of the columns of a CSV or Parquet, or of the first record of JSON."""
     kind = FORMATS.get(suffix_of(path))
     if kind == "parquet":
         return _open_parquet(path).schema_arrow.names
     if kind == "jsonl":
-        _, record = next(iter(read_records(path, BadRows("skip"))), (0, None))
+        _, record = next(iter(read_records(path, BadRows("skip"), encoding)), (0, None))
         return list(record) if isinstance(record, dict) else []
-    return [cell.strip() for cell in next((row for _, row in read_csv(path) if row), [])]
+    return [
+        cell.strip()
+        for cell in next((row for _, row in read_csv(path, encoding=encoding) if row), [])
+    ]
 
 
 def is_table(path: str | Path | None) -> bool:
@@ -212,31 +230,37 @@ def locate(path: str | Path, number: int) -> str:
     return f"{path}, {'row' if suffix_of(path) in ('.json', '.parquet') else 'line'} {number}"
 
 
-def read_lines(path: str | Path, content: bytes | None = None) -> Iterator[bytes]:
+def read_lines(
+    path: str | Path, content: bytes | None = None, encoding: str = "utf-8"
+) -> Iterator[bytes]:
     r"""Yield the lines of a file, or of its content, without line ends and a byte order mark; split
     at "\n" only."""
-    with open_unpacked(Path(path)) if content is None else io.BytesIO(content) as file:
+    with open_text(Path(path), encoding) if content is None else io.BytesIO(content) as file:
         for index, line in enumerate(file):
             whole = skip_mark(line, path) if index == 0 else line
             yield whole.removesuffix(b"\n").removesuffix(b"\r")
 
 
 def read_texts(
-    path: str | Path, bad_rows: BadRows, content: bytes | None = None
+    path: str | Path, bad_rows: BadRows, content: bytes | None = None, encoding: str = "utf-8"
 ) -> Iterator[tuple[int, str]]:
     """Yield the number and the text of each line that is not blank, as `read_lines`."""
-    for number, line in enumerate(read_lines(path, content), start=1):
+    for number, line in enumerate(read_lines(path, content, encoding), start=1):
         if line.strip():
             with bad_rows.catch():
                 yield number, decode_line(line, locate(path, number))
 
 
 def read_csv(
-    path: str | Path, bad_rows: BadRows | None = None, content: bytes | None = None
+    path: str | Path,
+    bad_rows: BadRows | None = None,
+    content: bytes | None = None,
+    encoding: str = "utf-8",
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the number of the first line and the cells of each row of a CSV, none for a blank line,
     as `read_lines`. Without `bad_rows`, a row that is not UTF-8 is an error."""
-    lines = (line.decode("utf-8", "surrogateescape") for line in read_lines(path, content))
+    lines = read_lines(path, content, encoding)
+    lines = (line.decode("utf-8", "surrogateescape") for line in lines)
     reader = csv.reader((line + "\n" for line in lines), strict=True)
     while True:
         number = reader.line_num + 1
@@ -256,7 +280,7 @@ def skip_mark(start: bytes, path: str | Path) -> bytes:
     """Return the beginning of a text file without a byte order mark. Raises UserError for UTF-16,
     with a mark or without."""
     if start.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in start[:2]:
-        raise UserError(f"{path}: is UTF-16, expected UTF-8.")
+        raise UserError(f"{path}: is UTF-16, expected UTF-8 (--data.encoding utf-16 converts it).")
     return start.removeprefix(b"\xef\xbb\xbf")
 
 
@@ -388,14 +412,16 @@ def _get_field(record: Any, name: str) -> Any:
     return value
 
 
-def read_records(path: Path, bad_rows: BadRows) -> Iterator[tuple[int, Any]]:
+def read_records(
+    path: Path, bad_rows: BadRows, encoding: str = "utf-8"
+) -> Iterator[tuple[int, Any]]:
     """Yield the number and the value of each record of JSON, a line each, or in an array."""
     if suffix_of(path) == ".json":
-        content = skip_mark(read_bytes(path), path).lstrip()
+        content = skip_mark(read_bytes(path, encoding), path).lstrip()
         if content.startswith(b"["):
             yield from enumerate(_parse(decode_line(content, str(path)), str(path)), start=1)
             return
-    for number, text in read_texts(path, bad_rows):
+    for number, text in read_texts(path, bad_rows, encoding=encoding):
         with bad_rows.catch():
             yield number, _parse(text, locate(path, number))
 

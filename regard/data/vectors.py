@@ -24,7 +24,7 @@ from regard.data.batches import generator
 from regard.data.config import VectorsConfig
 from regard.data.tables import as_number, excerpt, locate, read_csv, read_texts
 from regard.errors import UserError
-from regard.system.files import read_bytes, suffix_of
+from regard.system.files import one_path, read_bytes, suffix_of
 
 _SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".txt")
 _WORDS = re.compile(r"[^ \t\r\n]+")
@@ -52,7 +52,7 @@ class VectorDataset:
 
 
 def read_vectors(
-    path: str | Path,
+    path: str | Path | Sequence[str],
     config: VectorsConfig,
     *,
     size: int | None = None,
@@ -63,7 +63,7 @@ def read_vectors(
 
     names: of the columns, if they are known; a header must have the same, in any order.
     """
-    path, bad_rows = Path(path), BadRows(config.on_bad)
+    path, bad_rows = one_path(path), BadRows(config.on_bad)
     suffix = suffix_of(path)
     if suffix not in _SUFFIXES:
         raise UserError(f"{path}: expected a file of vectors, {', '.join(_SUFFIXES)}.")
@@ -77,7 +77,7 @@ def read_vectors(
         arrays, found = load_arrays(read_bytes(path), str(path), keys), ()
         rows = _check_array(_join_arrays(path, *arrays.values()), path, size, bad_rows)
     else:
-        lines, table = _read_cells(path, suffix, bad_rows), []
+        lines, table = _read_cells(path, suffix, config.encoding, bad_rows), []
         order, found = _read_header(path, lines, condition, names, size) if has_header else ([], ())
         size = len(found) or size
         for number, cells in lines:
@@ -151,12 +151,14 @@ def _check_array(
     return values[usable]
 
 
-def _read_cells(path: Path, suffix: str, bad_rows: BadRows) -> Iterator[tuple[int, list[str]]]:
+def _read_cells(
+    path: Path, suffix: str, encoding: str, bad_rows: BadRows
+) -> Iterator[tuple[int, list[str]]]:
     """Yield the number and the cells of each line that is not blank."""
     if suffix == ".csv":
-        yield from (line for line in read_csv(path, bad_rows) if line[1])
+        yield from (line for line in read_csv(path, bad_rows, encoding=encoding) if line[1])
         return
-    for number, text in read_texts(path, bad_rows):
+    for number, text in read_texts(path, bad_rows, encoding=encoding):
         yield number, text.split("\t") if suffix == ".tsv" else _split(text)
 
 

@@ -111,7 +111,7 @@ def _split(
             if not equals:
                 options[path] = _take(settings[path], name, rest)
             else:
-                options[path] = value if kind.count == 1 else re.split(r"[,\s]+", value.strip())
+                options[path] = value if kind.count == 1 else value.split(",")
         elif switch is not None and switch.kind.bases == (bool,) and not equals:
             options[switch.path] = False
         else:

@@ -86,22 +86,48 @@ def open_unpacked(path: Path) -> Generator[BufferedIOBase, None, None]:
             raise UserError(f"{path}: damaged: {error}.") from error
 
 
-def read_blocks(path: Path) -> Iterator[bytes]:
-    """Yield the content of a file block by block, decompressed as by `open_unpacked`."""
+@contextmanager
+def open_text(path: Path, encoding: str) -> Generator[BufferedIOBase, None, None]:
+    """Open a file as `open_unpacked`, as UTF-8. With another encoding, all of it is in memory.
+    Raises UserError naming the line that is not in this encoding."""
     with open_unpacked(path) as file:
+        if encoding in ("utf-8", "utf8", "UTF-8"):
+            yield file
+            return
+        content = file.read()
+    try:
+        text = content.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}, line {line}: not {encoding}: {error}.") from None
+    yield io.BytesIO(text.encode("utf-8"))
+
+
+def one_path(path: str | Path | Sequence[str]) -> Path:
+    """Return a path, also from a sequence of one. Raises UserError for several."""
+    if isinstance(path, str | Path):
+        return Path(path)
+    if len(path) != 1:
+        raise UserError(f"expected one file or folder of this kind, got {', '.join(path)}.")
+    return Path(path[0])
+
+
+def read_blocks(path: Path, encoding: str = "utf-8") -> Iterator[bytes]:
+    """Yield the content of a file block by block, decompressed and in UTF-8 as by `open_text`."""
+    with open_text(path, encoding) as file:
         while block := file.read(_BLOCK):
             yield block
 
 
-def read_bytes(path: Path) -> bytes:
-    """Return the content of a file, decompressed as by `open_unpacked`. Raises UserError as that,
+def read_bytes(path: Path, encoding: str = "utf-8") -> bytes:
+    """Return the content of a file, as `read_blocks`. Raises UserError as that,
     for a pipe, or if the content exceeds REGARD_MAX_FILE_MIB."""
     check_file(path)
     mebibytes = os.environ.get(_VARIABLE) or "4096"
     if not mebibytes.isdecimal():
         raise UserError(f"{_VARIABLE} must be a whole number of MiB, got {mebibytes}")
     blocks, size, limit = [], 0, int(mebibytes) << 20
-    for block in read_blocks(path):
+    for block in read_blocks(path, encoding):
         size += len(block)
         if size > limit:
             raise UserError(f"{path}: has more than {limit:,} bytes ({_VARIABLE} raises it).")

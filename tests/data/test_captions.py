@@ -12,7 +12,7 @@ from regard.data.images.captions import CaptionBatches, read_captions
 from regard.data.tokenizer import BOS, EOS
 from regard.errors import UserError
 
-CONFIG = CaptionsConfig(train="x.tsv", width=12, height=8)
+CONFIG = CaptionsConfig(train=("x.tsv",), width=12, height=8)
 CAPTIONS = {"a.png": ["a cat", "one cat"], "b.png": ["two dogs"]}
 SIZES = {"a.png": (24, 16), "b.png": (8, 8)}
 

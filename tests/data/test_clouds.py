@@ -137,7 +137,7 @@ def test_a_table_names_clouds_and_boxes(tmp_path):
     a, b = np.random.default_rng(1).uniform(0, 2, (2, 30, 3))
     rows = "a.npz,1,1,1,0.5,0.6,0.7,chair\nb.npz,,,,,,,\na.npz,0,2,1,1,1,1,table\n"
     path = write(tmp_path, rows, a=a, b=b)
-    data = read_clouds(path, PointsConfig(train="boxes.csv"))
+    data = read_clouds(path, PointsConfig(train=("boxes.csv",)))
     assert [item.file for item in data.items] == ["a.npz", "b.npz"]
     assert data.items[0].labels == ("chair", "table")
     assert data.items[0].boxes.tolist() == [[1, 1, 1, 0.5, 0.6, 0.7], [0, 2, 1, 1, 1, 1]]
@@ -171,7 +171,7 @@ def test_bad_rows_are_named_or_left_out(row, tmp_path):
 def test_features_must_be_different_names():
     for features in (("x",), ("a", "a")):
         with pytest.raises(UserError, match="`features` must be different names"):
-            PointsConfig(train="a.csv", features=features)
+            PointsConfig(train=("a.csv",), features=features)
     with pytest.raises(UserError, match="`features` must be empty for synthetic rooms"):
         PointsConfig(features=("a",))
 

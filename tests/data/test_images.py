@@ -156,6 +156,6 @@ def test_embedded_digits_are_complete_and_bright():
     ("target", "augment"), [("class", "shift"), ("labels", "shift"), ("number", "none")]
 )
 def test_numbers_have_no_augmentation_by_default(target, augment):
-    data = ImagesConfig(target=target, train="list.csv")
+    data = ImagesConfig(target=target, train=("list.csv",))
     assert ImagesRunConfig(data=data).used_augment == augment
     assert ImagesRunConfig(data=data, augment="shift-flip").used_augment == "shift-flip"

@@ -145,7 +145,7 @@ def test_references(tmp_path):
 def test_read_split_reads_what_the_config_names(tmp_path):
     train = write_file(tmp_path, "train.csv", "de,en\nx,y\n,z\n")
     sides = write_file(tmp_path, "val.en", "1\n"), write_file(tmp_path, "val.de", "2\n")
-    files = {"train": str(train), "val": str(sides[0]), "val_target": str(sides[1])}
+    files = {"train": (str(train),), "val": (str(sides[0]),), "val_target": (str(sides[1]),)}
     config = PairsConfig(source_column="en", target_column="de", on_bad="skip", **files)
     pairs = read_split(config, "train")
     assert (list(pairs), pairs.where(0)) == ([("y", "x")], f"{train}, line 2")
@@ -156,8 +156,11 @@ def test_read_split_reads_what_the_config_names(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"val_target": "a.de"}, "`val_target` needs `val`"),
-        ({"train": "a", "train_target": "b", "format": "tsv"}, "needs `format` text, got 'tsv'"),
+        ({"val_target": ("a.de",)}, "`val_target` needs `val`"),
+        (
+            {"train": ("a",), "train_target": ("b",), "format": "tsv"},
+            "needs `format` text, got 'tsv'",
+        ),
     ],
 )
 def test_pairs_config_rejects_settings_that_do_not_fit(settings, message):

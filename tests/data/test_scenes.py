@@ -97,8 +97,8 @@ def test_digits_are_named_in_words_and_names_must_match_the_classes():
     with pytest.raises(UserError, match="`names` must have 10 entries, one for each class, got 2"):
         class_names(labels, ScenesConfig(names=("a", "b")))
     with pytest.raises(UserError, match="names of classes must differ"):
-        class_names(Labels(("a_b", "a b")), ScenesConfig(train="x"))
-    names = class_names(Labels(("ankle_boot", "bag")), ScenesConfig(train="x"))
+        class_names(Labels(("a_b", "a b")), ScenesConfig(train=("x",)))
+    names = class_names(Labels(("ankle_boot", "bag")), ScenesConfig(train=("x",)))
     assert names == ("ankle boot", "bag")
     with pytest.raises(UserError, match="`max_items` must be at most the 2 cells"):
         ScenesConfig(max_items=3)
@@ -118,7 +118,7 @@ def test_captions_of_the_users_images(tmp_path, ending):
         lines.append(json.dumps(row) if ending == "jsonl" else "\t".join(row.values()))
     file = tmp_path / f"all.{ending}"
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    config = ScenesConfig(train=str(file), val_share=0.25)
+    config = ScenesConfig(train=(str(file),), val_share=0.25)
     train, val, labels = load_training_canvases(config, seed=1)
     assert labels is None
     assert (len(train.epoch(0)), len(val.epoch(0))) == (3, 1)
@@ -140,9 +140,9 @@ def test_bad_captions_are_reported_with_their_line(tmp_path):
     ]:
         file.write_text(f"a.png\ta dog\n{line}\n", encoding="utf-8")
         with pytest.raises(UserError, match=message):
-            load_training_canvases(ScenesConfig(train=str(file)), seed=1)
+            load_training_canvases(ScenesConfig(train=(str(file),)), seed=1)
     file.write_text("a.png\ta dog\ngone.png\ta cat\na.png\ta cow\n", encoding="utf-8")
-    config = ScenesConfig(train=str(file), on_bad="skip", val_share=0.5)
+    config = ScenesConfig(train=(str(file),), on_bad="skip", val_share=0.5)
     train, val, _ = load_training_canvases(config, seed=1)
     assert len(train.epoch(0)) + len(val.epoch(0)) == 2
     assert len(train.notices) == 1
@@ -153,13 +153,13 @@ def test_test_data_must_match_the_training_data(tmp_path):
     save_image(tmp_path / "a.png")
     (tmp_path / "cat").mkdir()
     save_image(tmp_path / "cat" / "1.png")
-    labels, config = Labels(("bag", "eel")), ScenesConfig(train="x")
+    labels, config = Labels(("bag", "eel")), ScenesConfig(train=("x",))
     message = r"class 'cat' does not occur in the training images \(bag, eel\)"
     with pytest.raises(UserError, match=message):
         load_test_canvases(tmp_path, config, seed=1, labels=labels, shape=(1, 4, 12))
     (tmp_path / "eel").mkdir()
     save_image(tmp_path / "eel" / "1.png")
-    lenient = ScenesConfig(train="x", on_bad="skip")
+    lenient = ScenesConfig(train=("x",), on_bad="skip")
     scenes = load_test_canvases(tmp_path, lenient, seed=1, labels=labels, shape=(1, 4, 12))
     assert {scenes.text(i) for i in range(20)} == {"an eel", "two eels"}
     (skipped,) = scenes.notices

@@ -157,7 +157,7 @@ def test_other_inputs_are_refused(given):
 )
 def test_a_damaged_or_missing_condition_is_named_by_line(tmp_path, content, message):
     (tmp_path / "a.csv").write_text(content)
-    config = VectorsConfig(train="a.csv", condition="x")
+    config = VectorsConfig(train=("a.csv",), condition="x")
     with pytest.raises(UserError, match=message):
         read_vectors(tmp_path / "a.csv", config)
 
@@ -166,7 +166,7 @@ def test_cells_of_each_format_are_separated_by_its_separator_alone(tmp_path):
     (tmp_path / "a.csv").write_text('"a","x","b"\n"1.5","-2"," 3"\n')
     (tmp_path / "a.tsv").write_text("a\tx\tb\n1.5\t-2\t 3\n")
     (tmp_path / "a.txt").write_text("a x\tb\n1.5  -2\t3\n")
-    config = VectorsConfig(train="a.csv", condition="x", header="yes")
+    config = VectorsConfig(train=("a.csv",), condition="x", header="yes")
     for name in ("a.csv", "a.tsv", "a.txt"):
         vectors = read_vectors(tmp_path / name, config)
         assert vectors.values.tolist() == [[-2, 1.5, 3]], name
@@ -200,7 +200,7 @@ def test_arrays_beyond_float32_are_refused(tmp_path):
 
 
 def test_arrays_of_a_condition_are_checked(tmp_path):
-    config, x = VectorsConfig(train="a.npz", condition="x"), np.array([0.5, np.nan])
+    config, x = VectorsConfig(train=("a.npz",), condition="x"), np.array([0.5, np.nan])
     np.save(tmp_path / "a.npy", ROWS)
     for arrays, message in (
         ({"x": x}, "a.npz, row 2: expected finite numbers"),

@@ -90,7 +90,7 @@ def test_refusal_of_other_data_shows_the_paths_as_they_are_given(tmp_path: Path)
         return Run(recipe="translate", seed=1, config=config)
 
     begin(tmp_path, run({"train": "a.tsv"}))
-    with pytest.raises(UserError, match=r"--data.val is None there and 'b.tsv' here"):
+    with pytest.raises(UserError, match=r"--data.val is None there and \['b.tsv'\] here"):
         claim(tmp_path, run({"train": "a.tsv", "val": "b.tsv"}))
 
 

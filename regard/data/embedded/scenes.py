@@ -32,6 +32,7 @@ from regard.data.tables import is_table
 from regard.data.text.labels import Labels
 from regard.data.text.pairs import read_pairs
 from regard.errors import UserError
+from regard.system.files import one_path
 
 Split = Literal["train", "val", "test"]
 
@@ -176,7 +177,7 @@ def load_training_canvases(
     config: ScenesConfig, *, seed: int
 ) -> tuple[CanvasDataset, CanvasDataset, Labels | None]:
     """Load the training and validation data, and the labels if images have classes."""
-    if is_table(config.train):
+    if config.train is not None and is_table(one_path(config.train)):
         train = read_captions(config.train, config)
         if config.val is not None:
             return train, read_captions(config.val, config, train.shape), None
@@ -188,7 +189,7 @@ def load_training_canvases(
 
 
 def load_test_canvases(
-    path: str | Path | None,
+    path: str | Path | Sequence[str] | None,
     config: ScenesConfig,
     *,
     seed: int,
@@ -197,7 +198,7 @@ def load_test_canvases(
 ) -> CanvasDataset:
     """Load test data: scenes of a folder's or IDX file's images, captions, or the test digits.
     Raises UserError for data of another kind or `shape` than in training."""
-    if labels is None or is_table(path):
+    if labels is None or (path is not None and is_table(one_path(path))):
         return read_captions(path, config, shape)
     channels, height, width = shape
     item = (channels, height // config.rows, width // config.columns)
@@ -238,17 +239,26 @@ def class_names(labels: Labels, config: ScenesConfig) -> tuple[str, ...]:
 
 
 def read_captions(
-    path: str | Path | None, config: ScenesConfig, shape: tuple[int, int, int] | None = None
+    given: str | Path | Sequence[str] | None,
+    config: ScenesConfig,
+    shape: tuple[int, int, int] | None = None,
 ) -> CaptionDataset:
     """Read the images and texts of a table; `shape` as in `read_images`."""
+    path = None if given is None else one_path(given)
     if path is None or not is_table(path):
         raise UserError(f"{path}: expected a table of images with texts, as in training.")
-    pairs = read_pairs(path, header=config.header, on_bad=config.on_bad, names=("image", "text"))
+    pairs = read_pairs(
+        path,
+        header=config.header,
+        encoding=config.encoding,
+        on_bad=config.on_bad,
+        names=("image", "text"),
+    )
     bad_rows = BadRows(config.on_bad, "images")
     rows: list[Row] = []
     for index, (name, text) in enumerate(pairs):
-        rows.append((Path(path).parent / name, text, pairs.where(index)))
-    images = CaptionDataset.from_rows(rows, Path(path), config, bad_rows, shape)
+        rows.append((path.parent / name, text, pairs.where(index)))
+    images = CaptionDataset.from_rows(rows, path, config, bad_rows, shape)
     return replace(images, notices=(*pairs.notices, *images.notices))
 
 

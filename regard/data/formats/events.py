@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.data.bad_rows import BadRows, LeftOutError
+from regard.data.config import EventsConfig
 from regard.data.sound.files import ENDINGS
 from regard.data.tables import as_number, locate, read_lines, read_table, read_texts
 from regard.errors import UserError
@@ -34,21 +35,21 @@ _Row = tuple[str, dict[str, Any]]
 
 
 def read_event_format(
-    path: Path, format: str, label_column: str, bad_rows: BadRows
+    path: Path, config: EventsConfig, bad_rows: BadRows
 ) -> tuple[dict[str, list[_Row]], Path] | None:
-    """Return the rows of each sound and the folder of the sounds; None for a table of files.
+    """Return the rows of each sound, and the folder of the sounds; None for a table of files.
 
-    format: audacity, raven, or auto: by the first line of a text file.
+    The format auto is found by the first line of a text file.
     """
-    found = _find_format(path) if format == "auto" else format
-    if not found:
+    found = _find_format(path) if config.format == "auto" else config.format
+    if found == "table":
         return None
     if not path.is_dir():
-        return _READERS[found](path, path.parent, label_column, bad_rows), path.parent
+        return _READERS[found](path, path.parent, config, bad_rows), path.parent
     rows: dict[str, list[_Row]] = {}
     for file in list_files(path, (".txt",))[0]:
         with bad_rows.catch(str(file)):
-            for sound, events in _READERS[found](file, path, label_column, bad_rows).items():
+            for sound, events in _READERS[found](file, path, config, bad_rows).items():
                 rows.setdefault(sound, []).extend(events)
     for sound in list_files(path, ENDINGS)[0]:
         with bad_rows.catch():
@@ -63,14 +64,14 @@ def _find_format(path: Path) -> str:
     first = next(read_lines(path), b"") if suffix_of(path) == ".txt" else b""
     if _TIMES[1] in first.decode("utf-8", "replace").split("\t"):
         return "raven"
-    return "audacity" if _NUMBERS.match(first) else ""
+    return "audacity" if _NUMBERS.match(first) else "table"
 
 
 def _read_audacity(
-    file: Path, folder: Path, label_column: str, bad_rows: BadRows
+    file: Path, folder: Path, config: EventsConfig, bad_rows: BadRows
 ) -> dict[str, list[_Row]]:
     events: list[_Row] = [(str(file), {})]
-    for number, line in read_texts(file, bad_rows):
+    for number, line in read_texts(file, bad_rows, encoding=config.encoding):
         where, cells = locate(file, number), line.split("\t")
         if cells[0] == "\\":  # frequencies of the label before it
             continue
@@ -82,12 +83,13 @@ def _read_audacity(
 
 
 def _read_raven(
-    file: Path, folder: Path, label_column: str, bad_rows: BadRows
+    file: Path, folder: Path, config: EventsConfig, bad_rows: BadRows
 ) -> dict[str, list[_Row]]:
     """Return the selections of a table. One that is repeated for each view or channel counts once,
     since channels are mixed."""
-    header = next(read_lines(file), b"").decode("utf-8", "replace").split("\t")
-    name = label_column or "Annotation"
+    first = next(read_lines(file, encoding=config.encoding), b"")
+    header = first.decode("utf-8", "replace").split("\t")
+    name = config.label_column or "Annotation"
     missing = [column for column in (*_TIMES, name) if column not in header]
     if missing:
         known, hint = ", ".join(map(repr, header)), " (--data.label-column)"
@@ -102,7 +104,13 @@ def _read_raven(
         rows[sound] = [(str(file), {})]
     seen = set()
     table = read_table(
-        file, (*_TIMES, name), optional=_FILES, header="yes", format="tsv", bad_rows=bad_rows
+        file,
+        (*_TIMES, name),
+        optional=_FILES,
+        header="yes",
+        format="tsv",
+        encoding=config.encoding,
+        bad_rows=bad_rows,
     )
     for number, cells in table:
         _, begin, end, label, sound_file, offset = cells
@@ -130,7 +138,7 @@ def _find_sound(file: Path, stem: str, folder: Path) -> str:
     return os.path.relpath(found[0], folder)
 
 
-_READERS: dict[str, Callable[[Path, Path, str, BadRows], dict[str, list[_Row]]]] = {
+_READERS: dict[str, Callable[[Path, Path, EventsConfig, BadRows], dict[str, list[_Row]]]] = {
     "audacity": _read_audacity,
     "raven": _read_raven,
 }

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from regard.data.bad_rows import BadRows, LeftOutError
-from regard.data.config import Header, SpanFormat
+from regard.data.config import SpanFormat, TaggedConfig
 from regard.data.formats.label_studio import values_of
 from regard.data.tables import as_number, as_text, excerpt, locate, read_records, read_table
 from regard.data.text.words import split_words
@@ -39,11 +39,17 @@ class Span(NamedTuple):
 
 
 def read_spans(
-    path: Path, format: SpanFormat, field: str, bad_rows: BadRows, *, has_spans: bool
+    path: Path,
+    format: SpanFormat,
+    field: str,
+    bad_rows: BadRows,
+    encoding: str = "utf-8",
+    *,
+    has_spans: bool,
 ) -> Iterator[tuple[int, Any, list[str]]]:
     """Yield the number of each record with the words of its text and their tags; or without
     `has_spans` with the text and no tags. `field` is the name of the text."""
-    for number, record in read_records(path, bad_rows):
+    for number, record in read_records(path, bad_rows, encoding):
         with bad_rows.catch(locate(path, number)):
             spans = parse_spans(record, format) if has_spans else []
             text = _find_text(record, format, field)
@@ -52,15 +58,21 @@ def read_spans(
 
 
 def read_span_rows(
-    path: Path, field: str, header: Header, bad_rows: BadRows
+    path: Path, config: TaggedConfig, bad_rows: BadRows
 ) -> Iterator[tuple[int, Any, list[str]]]:
     """Yield the number, the words and the tags of each text of a table with a row for each span.
 
     Consecutive rows with the same text, and the same `sentence` if there is this column, are of one
     text. A text without spans has a row without start.
     """
-    columns = (field, "start", "end", "label")
-    table = read_table(path, columns, optional=("sentence",), header=header, bad_rows=bad_rows)
+    table = read_table(
+        path,
+        (config.token_column or "text", "start", "end", "label"),
+        optional=("sentence",),
+        header=config.header,
+        encoding=config.encoding,
+        bad_rows=bad_rows,
+    )
     for (text, _), group in groupby(table, key=lambda row: (row[1][0], row[1][-1])):
         rows = list(group)
         number, _ = rows[0]

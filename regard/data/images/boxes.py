@@ -36,7 +36,12 @@ def read_boxes(
     if found is None:
         columns = (*_SIDES, "label")
         by_file = read_rows_of_files(
-            path, columns, _MORE_COLUMNS, header=config.header, bad_rows=bad_rows
+            path,
+            columns,
+            _MORE_COLUMNS,
+            header=config.header,
+            encoding=config.encoding,
+            bad_rows=bad_rows,
         )
         found = by_file, path.parent
     by_file, folder = found

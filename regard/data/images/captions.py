@@ -23,7 +23,7 @@ from regard.data.images.files import open_images
 from regard.data.text.pairs import read_pairs
 from regard.data.tokenizer import TARGET_ENDS, Ends
 from regard.errors import UserError
-from regard.system.files import plain_name
+from regard.system.files import one_path, plain_name
 
 _CHOICE = 11
 """Stream of the random numbers that choose a caption."""
@@ -126,11 +126,11 @@ class CaptionBatches(BatchesByCount):
 
 
 def read_captions(
-    path: str | Path, images: str | Path | None, config: CaptionsConfig
+    path: str | Path | Sequence[str], images: str | Path | None, config: CaptionsConfig
 ) -> CaptionedImages:
     """Read a file of captions. Every image, in a folder or tar (None: the folder of the file), is
     opened once, so that none fails later. Raises UserError naming the file and the line."""
-    path = Path(path)
+    path = one_path(path)
     bad_rows = BadRows(config.on_bad, "images and captions")
     read_image = open_images(path.parent if images is None else Path(images))
     captions: dict[str, list[tuple[str, str]]] = {}
@@ -139,7 +139,8 @@ def read_captions(
         captions = read_coco_captions(path)
     else:
         names = ("image", "caption")
-        pairs = read_pairs(path, header=config.header, on_bad=config.on_bad, names=names)
+        options = {"header": config.header, "encoding": config.encoding, "on_bad": config.on_bad}
+        pairs = read_pairs(path, names=names, **options)
         notices = pairs.notices
         for index, (file, text) in enumerate(pairs):
             captions.setdefault(file, []).append((pairs.where(index), text))

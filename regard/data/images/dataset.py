@@ -25,7 +25,7 @@ from regard.data.images.files import ENDINGS, read_image
 from regard.data.tables import as_text, is_table, locate
 from regard.data.text.labels import normalize_label, read_labels
 from regard.errors import UserError
-from regard.system.files import list_files, read_bytes
+from regard.system.files import list_files, one_path, read_bytes
 
 _DIGITS = Path(__file__).parents[1] / "embedded" / "digits.npz"
 _DIGIT_SPLITS = {"train": (0, 1300), "val": (1300, 1500), "test": (1500, 1797)}
@@ -117,14 +117,18 @@ def read_training_images(config: ImagesConfig, *, seed: int) -> tuple[ImageDatas
 
 
 def read_images(
-    path: str | Path, config: ImagesConfig, shape: Shape | None = None, *, resizes: bool = False
+    path: str | Path | Sequence[str],
+    config: ImagesConfig,
+    shape: Shape | None = None,
+    *,
+    resizes: bool = False,
 ) -> ImageDataset:
     """Read the images of a folder, a list or an IDX file. Raises UserError naming the file.
 
     shape:   required shape; None if the first image determines it.
     resizes: images of another size than `shape` are resized instead of refused.
     """
-    path, bad_rows, notices = Path(path), BadRows(config.on_bad, "images"), ()
+    path, bad_rows, notices = one_path(path), BadRows(config.on_bad, "images"), ()
     if path.is_dir():
         files, notices = list_files(path, ENDINGS)
         files = [file for file in files if file.parent != path]

@@ -5,7 +5,7 @@ has no effect. Points are put in order of their coordinates, so that the order i
 effect on any bit.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,7 +19,7 @@ from regard.data.config import PointsConfig
 from regard.data.points.files import parse_cloud
 from regard.data.tables import as_number, read_rows_of_files
 from regard.errors import UserError
-from regard.system.files import read_bytes
+from regard.system.files import one_path, read_bytes
 
 _NUMBERS = ("x", "y", "z", "dx", "dy", "dz")
 _MARGIN = 1.1
@@ -90,11 +90,15 @@ def thin_cloud(points: NDArray[np.float64], most: int) -> NDArray[np.float64]:
     return means[np.lexsort(means.T[::-1])]
 
 
-def read_clouds(path: str | Path, config: PointsConfig) -> AnnotatedDataset[NDArray[np.float64]]:
+def read_clouds(
+    path: str | Path | Sequence[str], config: PointsConfig
+) -> AnnotatedDataset[NDArray[np.float64]]:
     """Read a table of boxes and all of its clouds, so that none fails later."""
-    path, bad_rows = Path(path), BadRows(config.on_bad, "clouds and boxes")
+    path, bad_rows = one_path(path), BadRows(config.on_bad, "clouds and boxes")
     columns = (*_NUMBERS, "label")
-    by_file = read_rows_of_files(path, columns, header=config.header, bad_rows=bad_rows)
+    by_file = read_rows_of_files(
+        path, columns, header=config.header, encoding=config.encoding, bad_rows=bad_rows
+    )
 
     def load(file: str) -> NDArray[np.float64]:
         content = read_bytes(path.parent / file)

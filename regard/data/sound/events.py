@@ -22,7 +22,7 @@ from regard.data.batches import Batch, BatchesByCount, generator
 from regard.data.config import EventsConfig
 from regard.data.elements import LabeledRegions
 from regard.data.formats.events import read_event_format
-from regard.data.held_out import describe_held_out, last_part, split_data
+from regard.data.held_out import describe_held_out, join_files, last_part, split_data
 from regard.data.number_store import NumberStore
 from regard.data.sound.files import decode_sound, read_sample_rate
 from regard.data.sound.recordings import Recordings, mix_scene
@@ -203,8 +203,19 @@ def make_sound_scenes(
     return SoundScenes(count, load, labels, f"{recordings.origin}, {split} scenes 0 to {count - 1}")
 
 
+def read_event_files(paths: Sequence[str], config: EventsConfig) -> SoundDataset:
+    """Read the sounds and events of several tables, or labels."""
+    parts = [read_events(Path(path), config) for path in paths]
+    sounds, count = [], 0
+    for part in parts:
+        sounds += [sound._replace(first=sound.first + count) for sound in part.sounds]
+        count += len(part.samples)
+    samples = np.concatenate([part.samples for part in parts]) if len(parts) > 1 else None
+    return join_files(parts, sounds=tuple(sounds), samples=samples)
+
+
 def read_events(path: Path, config: EventsConfig) -> SoundDataset:
-    """Read the sounds and events of a table. Each file is read once."""
+    """Read the sounds and events of a file or folder. Each sound is read once."""
     bad_rows, rate = BadRows(config.on_bad, "events"), config.sample_rate
     store = NumberStore(np.int16)
     sounds: list[LabeledSound] = []
@@ -252,6 +263,8 @@ def read_events(path: Path, config: EventsConfig) -> SoundDataset:
 
 def list_sounds(path: Path, config: EventsConfig) -> list[str]:
     """Return the sound files of a table or of labels, in their order."""
+    # Labels are not needed: those of Raven are in any column that each table has.
+    config = replace(config, label_column="Selection")
     by_file, folder, _ = _read_rows(path, config, BadRows(config.on_bad, "events"))
     return [str(folder / file) for file in by_file]
 
@@ -260,16 +273,15 @@ def _read_rows(
     path: Path, config: EventsConfig, bad_rows: BadRows
 ) -> tuple[Mapping[str, Sequence[tuple[str, Any]]], Path, bool]:
     """Return the rows of each sound file, the folder of these, and True for a table."""
-    label = config.label_column or ""
-    found = None
-    if config.format != "table":
-        found = read_event_format(path, config.format, label, bad_rows)
+    found = read_event_format(path, config, bad_rows)
     if found is not None:
         return *found, False
-    columns, more = _COLUMNS
+    (columns, more), label = _COLUMNS, config.label_column
     if label:
         columns, more = (*columns[:2], label), more[:1]
-    by_file = read_rows_of_files(path, columns, more, header=config.header, bad_rows=bad_rows)
+    by_file = read_rows_of_files(
+        path, columns, more, header=config.header, encoding=config.encoding, bad_rows=bad_rows
+    )
     for rows in by_file.values():
         for _, row in rows:
             if label in row:

@@ -22,7 +22,7 @@ class Corpus:
     """Text, or a part of it, whose iterator yields blocks of about 256 KiB. Its length is that in
     characters."""
 
-    def __init__(self, read: Callable[[], Iterable[bytes]], begin: int, end: int, origin: str):
+    def __init__(self, read: Callable[[], Iterable[str]], begin: int, end: int, origin: str):
         self._read, self._begin, self._end, self.origin = read, begin, end, origin
         self._next, self._rest = 0, iter(())
 
@@ -31,7 +31,7 @@ class Corpus:
 
     def __iter__(self) -> Iterator[str]:
         position = 0
-        for block in _decode(self._read(), self.origin):
+        for block in self._read():
             begin, end = max(0, self._begin - position), min(len(block), self._end - position)
             position += len(block)
             if begin < end:
@@ -62,25 +62,32 @@ class Corpus:
         return found
 
 
-def read_corpus(path: str | Path) -> Corpus:
-    """Read a text file, plain or compressed, once, to count its characters. Raises UserError naming
-    the file, and the line that is not UTF-8."""
-    origin, blocks = str(path), partial(read_blocks, Path(path))
-    if Path(path).is_fifo():  # can be read only once
-        content = b"".join(blocks())
-        blocks = partial(iter, [content])
+def read_corpus(*paths: str | Path, encoding: str = "utf-8") -> Corpus:
+    """Read text files, plain or compressed, once, to count their characters. Raises UserError
+    naming the file, and the line that is not UTF-8."""
+    origin, files = ", ".join(map(str, paths)), []
+    for path in map(Path, paths):
+        blocks = partial(read_blocks, path, encoding)
+        if path.is_fifo():  # can be read only once
+            blocks = partial(iter, [b"".join(blocks())])
+        files.append((blocks, str(path)))
+
+    def read() -> Iterator[str]:
+        for blocks, name in files:
+            yield from _decode(blocks(), name)
+
     count, has_text = 0, False
-    for block in track(_decode(blocks(), origin), "characters"):
+    for block in track(read(), "characters"):
         count, has_text = count + len(block), has_text or not block.isspace()
     if not has_text:
         raise UserError(f"{origin}: contains only white space.")
-    return Corpus(blocks, 0, count, origin)
+    return Corpus(read, 0, count, origin)
 
 
 def make_corpus(text: str, origin: str) -> Corpus:
     """Return a text in memory as a corpus."""
     content = text.encode()
-    return Corpus(lambda: [content], 0, len(text), origin)
+    return Corpus(lambda: _decode([content], origin), 0, len(text), origin)
 
 
 def split_blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:

@@ -109,7 +109,7 @@ class LabeledBatches:
 
 
 def read_labeled(config: LabeledConfig, path: str | Path, split: str) -> Pairs:
-    """Read texts and their labels in the format given by the config."""
+    """Read texts and their labels of a file in the format given by the config."""
     bad_rows = BadRows(config.on_bad, "texts")
     source = ("text", config.text_column)
     rows = read_labels(path, source, config, bad_rows, format=config.format, split=split)
@@ -136,7 +136,13 @@ def read_labels(
     `source` is the usual name of the column of inputs, and the one chosen."""
     columns = [source, *(("label", chosen) for chosen in config.label_column or (None,))]
     table = read_columns(
-        path, columns, header=config.header, format=format, split=split, bad_rows=bad_rows
+        path,
+        columns,
+        header=config.header,
+        format=format,
+        encoding=config.encoding,
+        split=split,
+        bad_rows=bad_rows,
     )
     return _combine_columns(table, config.target, bad_rows) if len(columns) > 2 else table
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 
 from regard.data.bad_rows import BadRows
 from regard.data.config import Header, OnBad, PairFormat, PairsConfig
+from regard.data.held_out import join_files
 from regard.data.tables import Table, as_text, decode_line, locate, read_lines, read_table
 from regard.data.text.huggingface import is_data_set, read_data_set
 from regard.errors import UserError
@@ -28,6 +29,8 @@ class Pairs:
     references: Sequence[list[str]] = ()
     """All targets of each pair, if there are several (`add_references`)."""
     notices: tuple[str, ...] = ()
+    files: Sequence[str] = ()
+    """File of each pair, if they are of several (`join_files`)."""
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -42,25 +45,33 @@ class Pairs:
             targets=[self.targets[i] for i in index],
             lines=[self.lines[i] for i in index],
             references=[self.references[i] for i in index] if self.references else [],
+            files=[self.files[i] for i in index] if self.files else [],
         )
 
     def where(self, index: int) -> str:
         """Return the location of a pair, for messages: "train.tsv, line 17"."""
-        return locate(self.origin, self.lines[index])
+        return locate(self.files[index] if self.files else self.origin, self.lines[index])
 
 
 def read_split(config: PairsConfig, split: Literal["train", "val", "test"]) -> Pairs:
     """Read the pairs of a split of the config."""
-    return read_pairs(
-        getattr(config, split),
-        target=getattr(config, f"{split}_target"),
-        format=config.format,
-        source_column=config.source_column,
-        target_column=config.target_column,
-        header=config.header,
-        on_bad=config.on_bad,
-        split=split,
-    )
+    paths = getattr(config, split)
+    targets = getattr(config, f"{split}_target") or [None] * len(paths)
+    parts = []
+    for path, target in zip(paths, targets, strict=True):
+        pairs = read_pairs(
+            path,
+            target=target,
+            format=config.format,
+            source_column=config.source_column,
+            target_column=config.target_column,
+            header=config.header,
+            encoding=config.encoding,
+            on_bad=config.on_bad,
+            split=split,
+        )
+        parts.append(pairs)
+    return join_files(parts)
 
 
 def read_pairs(
@@ -71,6 +82,7 @@ def read_pairs(
     source_column: int | str | None = None,
     target_column: int | str | None = None,
     header: Header = "auto",
+    encoding: str = "utf-8",
     on_bad: OnBad = "error",
     split: str = "train",
     names: tuple[str, str] = ("source", "target"),
@@ -85,13 +97,22 @@ def read_pairs(
     bad_rows, origin = BadRows(on_bad, "pairs"), str(path)
     rows: Iterable[tuple[int, Sequence[Any]]]
     if target is not None:
-        rows, origin = _read_parallel(Path(path), Path(target), bad_rows), f"{path} + {target}"
+        rows, origin = (
+            _read_parallel(Path(path), Path(target), encoding, bad_rows),
+            f"{path} + {target}",
+        )
     elif format == "text":
         raise UserError(f"{path}: two parallel text files need the target file, too.")
     else:
         columns = [(names[0], source_column), (names[1], target_column)]
         rows = read_columns(
-            path, columns, header=header, format=format, split=split, bad_rows=bad_rows
+            path,
+            columns,
+            header=header,
+            format=format,
+            encoding=encoding,
+            split=split,
+            bad_rows=bad_rows,
         )
     return collect_pairs(rows, origin, names, bad_rows)
 
@@ -102,6 +123,7 @@ def read_columns(
     *,
     header: Header,
     format: PairFormat,
+    encoding: str,
     split: str,
     bad_rows: BadRows,
 ) -> Table:
@@ -112,7 +134,13 @@ def read_columns(
         return read_data_set(str(path), list(map(str, found)), split=split, bad_rows=bad_rows)
     assert format != "text"
     return read_table(
-        path, found, header=header, by_position=by_position, format=format, bad_rows=bad_rows
+        path,
+        found,
+        header=header,
+        by_position=by_position,
+        format=format,
+        encoding=encoding,
+        bad_rows=bad_rows,
     )
 
 
@@ -178,9 +206,9 @@ def limit_length(
 
 
 def _read_parallel(
-    source: Path, target: Path, bad_rows: BadRows
+    source: Path, target: Path, encoding: str, bad_rows: BadRows
 ) -> Iterator[tuple[int, tuple[str, str]]]:
-    both = zip_longest(read_lines(source), read_lines(target))
+    both = zip_longest(*(read_lines(path, encoding=encoding) for path in (source, target)))
     for number, (left, right) in enumerate(both, start=1):
         if left is None or right is None:
             shorter = source if left is None else target

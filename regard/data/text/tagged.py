@@ -59,17 +59,20 @@ class TaggedSentences:
     """Number of the first line of each sentence."""
     origin: str
     notices: tuple[str, ...] = ()
+    files: Sequence[str] = ()
+    """File of each sentence, if they are of several (`join_files`)."""
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def where(self, index: int) -> str:
-        return locate(self.origin, self.lines[index])
+        return locate(self.files[index] if self.files else self.origin, self.lines[index])
 
     def take(self, index: Sequence[int]) -> Self:
         tokens = tuple(self.tokens[i] for i in index)
         tags, lines = tuple(self.tags[i] for i in index), tuple(self.lines[i] for i in index)
-        return replace(self, tokens=tokens, tags=tags, lines=lines)
+        files = [self.files[i] for i in index] if self.files else []
+        return replace(self, tokens=tokens, tags=tags, lines=lines, files=files)
 
 
 def read_tagged(path: str | Path, config: TaggedConfig) -> TaggedSentences:
@@ -94,7 +97,8 @@ def read_words(path: Path, config: TaggedConfig) -> Iterator[CellOfRow]:
     bad_rows = BadRows("skip")
     if field := _find_text_column(path, config):
         format, before = "auto" if config.format in ("auto", "spans") else "jsonl", None
-        for cell in read_column(path, field, field, header=config.header, format=format):
+        options: Any = {"header": config.header, "format": format, "encoding": config.encoding}
+        for cell in read_column(path, field, field, **options):
             sentence = cell.columns.get("sentence") or None
             if sentence is None or sentence != before:  # else a row of another span
                 yield cell
@@ -136,15 +140,15 @@ def _read_sentences(
     format = by_suffix if config.format == "auto" else config.format
     is_span_table = format in ("csv", "parquet") and _find_text_column(path, config)
     if format == "spans" or is_span_table:
-        return read_span_rows(path, str(config.token_column or "text"), config.header, bad_rows)
+        return read_span_rows(path, config, bad_rows)
     if format in ("prodigy", "doccano", "label-studio", "spacy"):
         field = str(config.token_column or "text")
-        return read_spans(path, format, field, bad_rows, has_spans=has_tags)
+        return read_spans(path, format, field, bad_rows, config.encoding, has_spans=has_tags)
     if format in ("columns", "tsv"):
         return _read_columns(path, config, bad_rows, has_tags=has_tags)
     suffix = "" if format == "csv" else "s"
     if config.format == "auto" and format == "jsonl":
-        _check_no_spans(path)
+        _check_no_spans(path, config.encoding)
     columns = [config.token_column or f"token{suffix}", config.tag_column or f"tag{suffix}"]
     rows = read_table(
         path,
@@ -154,6 +158,7 @@ def _read_sentences(
         header=config.header,
         by_position=config.token_column is None and config.tag_column is None,
         format=format,
+        encoding=config.encoding,
         bad_rows=bad_rows,
     )
     join = _join_rows if format == "csv" else _check_lists
@@ -167,13 +172,13 @@ def _find_text_column(path: Path, config: TaggedConfig) -> str:
     is_table = FORMATS.get(suffix_of(path)) in ("csv", "jsonl", "parquet")
     if config.format != "auto" or config.token_column or config.header == "no" or not is_table:
         return ""
-    names = column_names(path)
+    names = column_names(path, config.encoding)
     return "text" if "text" in names and not {"token", "tokens"} & {*names} else ""
 
 
-def _check_no_spans(path: Path) -> None:
+def _check_no_spans(path: Path, encoding: str) -> None:
     """Raise UserError if the first record of a file has spans."""
-    _, first = next(iter(read_records(path, BadRows("skip"))), (0, None))
+    _, first = next(iter(read_records(path, BadRows("skip"), encoding)), (0, None))
     if format := recognize(first):
         raise UserError(f"{path}: has texts with spans: give --data.format {format}.")
 
@@ -230,7 +235,7 @@ def _read_columns(
     columns = [str(config.token_column or default[0]), str(config.tag_column or default[1])]
     is_named = not all(map(str.isdecimal, columns))
     has_header = config.header == "yes" or (config.header == "auto" and is_named)
-    numbered = enumerate(read_lines(path), start=1)
+    numbered = enumerate(read_lines(path, encoding=config.encoding), start=1)
     for is_blank, group in groupby(numbered, key=lambda line: not line[1].strip()):
         if is_blank:
             continue

@@ -21,7 +21,7 @@ NO_CLASS_WEIGHTS = ("data.class_weights",)
 """Settings of images that recipes without a classifier do not use."""
 
 _READING = (
-    *("data.format", "data.header", "data.separator", "data.images"),
+    *("data.format", "data.header", "data.encoding", "data.separator", "data.images"),
     *(f"data.{name}_column" for name in ("source", "text", "token", "file")),
 )
 """Settings that say how a file of inputs is read."""

@@ -321,6 +321,7 @@ class Recipe(ABC, Generic[ConfigT]):
         """Yield the texts in a column, or the images whose files are named in it."""
         data = self.settings.data
         options: Any = {option: getattr(data, option, "auto") for option in ("header", "format")}
+        options["encoding"] = getattr(data, "encoding", "utf-8")
         chosen = getattr(data, f"{name}_column", None)
         for cell in read_column(path, name, chosen, **options):
             value, file, line = cell.content, str(path), cell.number

@@ -97,6 +97,8 @@ def _paths(name: str, value: Any) -> dict[str, str]:
     """Return the paths in a setting, which holds a path, a list of paths, or something else."""
     if not name.startswith(("train", "val")):
         return {}
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
     if isinstance(value, list) and all(isinstance(path, str) for path in value):
         return {f"data.{name}.{number}": path for number, path in enumerate(value)}
     return {f"data.{name}": value} if isinstance(value, str) else {}

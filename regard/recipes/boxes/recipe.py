@@ -17,6 +17,7 @@ from torch import Tensor
 
 from regard.data.annotated import AnnotatedDataset
 from regard.data.embedded.shapes import make_shapes
+from regard.data.held_out import join_files
 from regard.data.images.box_batches import BoxBatches, Frame, resize_and_pad
 from regard.data.images.boxes import read_boxes
 from regard.data.images.files import ENDINGS
@@ -64,7 +65,9 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
     def read_split(self, split: str) -> Images:
         data = self.config.data
         images = getattr(data, f"{split}_images") or data.images
-        return read_boxes(getattr(data, split), images, data, split)
+        parts = [read_boxes(path, images, data, split) for path in getattr(data, split)]
+        places = [(part, i) for part in parts for i in range(len(part))]
+        return join_files(parts, load=lambda i: places[i][0].load(places[i][1]))
 
     def make_batches(self, data: Images, **options: Any) -> BoxBatches:
         size = self.config.data

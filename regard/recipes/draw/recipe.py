@@ -52,6 +52,7 @@ from regard.recipes.draw import stages
 from regard.recipes.draw.classifier import ROWS, ConvolutionalClassifier
 from regard.recipes.draw.config import DrawRunConfig
 from regard.recipes.draw.scores import drawing_scores
+from regard.system.files import one_path
 from regard.system.writing import replace_atomically
 from regard.trace import Trace
 from regard.training.seeds import derive_seed
@@ -79,7 +80,8 @@ class DrawRecipe(Recipe[DrawRunConfig]):
 
     def __init__(self, run: Run, notify: Callable[[str], None], entry: Entry):
         super().__init__(run, notify, entry)
-        has_classes = not is_table(self.config.data.train)
+        train = self.config.data.train
+        has_classes = train is None or not is_table(one_path(train))
         self.metric = "prompt_accuracy" if has_classes else "nll"
         self.monitored = ("nll", "prompt_accuracy", "item_recall") if has_classes else ("nll",)
         self.higher_is_better = has_classes

@@ -27,7 +27,7 @@ from regard.data.sound.events import (
     Sounds,
     list_sounds,
     make_sound_scenes,
-    read_events,
+    read_event_files,
     segment_length,
     segment_starts,
 )
@@ -45,6 +45,7 @@ from regard.recipes.base.recipe import Answer, Dataset, Example, File, Recipe, V
 from regard.recipes.base.scoring import device_of, set_log_prob
 from regard.recipes.events.config import EventsRunConfig
 from regard.recipes.metrics.events import event_scores
+from regard.system.files import one_path
 from regard.system.progress import track
 from regard.trace import Trace
 
@@ -95,17 +96,17 @@ class EventsRecipe(Recipe[EventsRunConfig]):
 
     def load(self, split: str) -> Dataset[Sounds]:
         data = self.config.data
-        path = getattr(data, split) or data.train
-        if path is not None and not is_recordings(path):
+        paths = getattr(data, split) or data.train
+        if paths is not None and not is_recordings(paths[0]):
             if split == "test" or data.val is not None:
-                sounds = read_events(Path(path), data)
+                sounds = read_event_files(paths, data)
             else:
                 sounds = self._held_out[split == "val"]
         else:
-            if path is None:
+            if paths is None:
                 recordings = make_sounds(data.sample_rate, self.run.seed)
             else:
-                recordings = read_recordings(Path(path), segment_length(data))
+                recordings = read_recordings(one_path(paths), segment_length(data))
             counts = {"train": data.epoch_size, "val": data.val_size, "test": data.test_size}
             sounds = make_sound_scenes(recordings, split, counts[split], data)
         count = len(sounds)
@@ -121,11 +122,11 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     @cached_property
     def _held_out(self) -> tuple[SoundDataset, SoundDataset]:
         data: Any = self.config.data
-        return read_events(Path(data.train), data).hold_out(seed=self.run.seed)
+        return read_event_files(data.train, data).hold_out(seed=self.run.seed)
 
     def has_test(self) -> bool:
         data = self.config.data
-        return data.train is None or is_recordings(data.train) or data.test is not None
+        return data.train is None or is_recordings(data.train[0]) or data.test is not None
 
     def fit(self, train: Dataset[Sounds]) -> dict[str, Any]:
         if not train.data.labels:

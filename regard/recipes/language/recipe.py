@@ -77,7 +77,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         elif split == "val":
             _, text, notes = self._texts
         else:
-            text = self._generate("test") if test is None else read_corpus(test)
+            text = self._generate("test") if test is None else self._read(test)
         # Training needs no lines, and counting them reads the whole text.
         count = 0 if split == "train" else text.line_count
         inputs = View(count, lambda i: self._cut(text.line(i)))
@@ -263,9 +263,9 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
     def _texts(self) -> tuple[Corpus, Corpus, tuple[str, ...]]:
         """Training and validation text, and a notice if that is held out."""
         data, notes = self.config.data, ()
-        text = self._generate("train") if data.train is None else read_corpus(data.train)
+        text = self._generate("train") if data.train is None else self._read(data.train)
         if data.val is not None:
-            return text, read_corpus(data.val), ()
+            return text, self._read(data.val), ()
         share, origin, count = data.val_share, text.origin, len(text)
         cut = int(count * (1 - share))
         if not 0 < cut < count:
@@ -274,6 +274,9 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
             noun = "characters, the last ones,"
             notes = (describe_held_out(count - cut, count, share, origin=origin, noun=noun),)
         return text.part(0, cut), text.part(cut, count), notes
+
+    def _read(self, paths: Sequence[str]) -> Corpus:
+        return read_corpus(*paths, encoding=self.config.data.encoding)
 
     def _generate(self, split: str) -> Corpus:
         name, seed = self.config.data.built_in, self.run.seed

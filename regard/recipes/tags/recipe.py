@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from regard.data.bad_rows import BadRows
 from regard.data.batches import pad
 from regard.data.embedded.tags import make_sentences
+from regard.data.held_out import join_files
 from regard.data.text.labels import Labels
 from regard.data.text.tagged import (
     TaggedBatches,
@@ -81,7 +82,8 @@ class TagsRecipe(FileRecipe[TagsRunConfig]):
     tables = (*TABLES, ".conll", ".conllu", ".bio", ".iob", ".iob2")
 
     def read_split(self, split: str) -> TaggedSentences:
-        return read_tagged(getattr(self.config.data, split), self.config.data)
+        data = self.config.data
+        return join_files([read_tagged(path, data) for path in getattr(data, split)])
 
     def generate(self, split: str) -> TaggedSentences:
         return make_sentences(split, self.run.seed)

@@ -48,10 +48,11 @@ def read(path, content, **settings):
 )
 @pytest.mark.parametrize("format", ["auto", ""])
 def test_labels_of_a_sound_beside_it(folder, name, content, settings, format):
-    settings = settings | ({"format": format} if format else {})
+    settings = {"label_column": None} | settings | ({"format": format} if format else {})
     data = read(folder / name, content, **settings)
     ((sound, _, count, events),) = data.sounds
     assert (sound, count, events) == ("a.wav", 8000, EVENTS)
+    del settings["label_column"]
     names = list_sounds(folder / name, EventsConfig(**settings))
     assert names == [str(folder / "a.wav")]
 

@@ -123,6 +123,7 @@ def test_bad_records_are_named_or_left_out(tmp_path, format, record, message):
         ([(0, 2, "A")], r"span 0 to 2 \(A\), 'An', cuts the word 'Ana'"),
         ([(6, 20, "A"), (0, 11, "B")], r"span 6 to 20 \(A\), 'Neill left St\.', overlaps"),
         ([(18, 27, "A")], r"'t\. Gallen', cuts the word 'St'"),
+        ([(12, 18, "A")], r"'left S', cuts the word 'St'"),
         ([(3, 4, "A")], "span 3 to 4 .* has no word"),
         ([(0, 3, " ")], "'Ana', has no label"),
     ],

@@ -13,7 +13,12 @@ from regard.errors import DONE, INTERRUPTED, UserError
 from regard.recipes.base.run import Run
 from regard.recipes.metrics.report import score_table
 from regard.recipes.registry import NAMES, RECIPES, get_entry
-from regard.recipes.run_folder import check_run_folder, initial_settings, read_run
+from regard.recipes.run_folder import (
+    check_run_folder,
+    initial_settings,
+    longer_command,
+    read_run,
+)
 from regard.settings.declare import settings
 from regard.settings.help import page, two_columns
 from regard.settings.options import apply_variants, parse, peek_option, wants_help
@@ -111,8 +116,8 @@ def _train(folder: Path, run: Run, threads: int | None) -> int:
         return DONE
     if result.was_finished:
         reason = result.report["training"]["stop_reason"]
-        print(f"The run in {folder} is finished: it stopped by {reason}. A higher limit")
-        print(f"continues it, such as  regard train --run {folder} --train.steps N")
+        print(f"The run in {folder} is finished: it stopped by {reason}. A new run from it, with")
+        print(f"its own schedule:  {longer_command(folder, run)}")
     test = result.report["test"]
     print(score_table(test) if test else "No test data was given (--data.test).")
     program = "regard" if run.recipe in NAMES else f"python {sys.argv[0]}"

@@ -15,7 +15,9 @@ import dataclasses
 import hashlib
 import json
 import os
+import shlex
 import shutil
+import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,7 +27,7 @@ from regard.errors import UserError
 from regard.recipes.base.entry import Entry
 from regard.recipes.base.run import ARTIFACTS, Init, Run, Source, data_paths, training_fingerprint
 from regard.recipes.presets import apply_preset
-from regard.recipes.registry import RECIPES, get_entry
+from regard.recipes.registry import NAMES, RECIPES, get_entry
 from regard.settings.options import option_name
 from regard.settings.tree import apply_changes, find_differences, to_plain
 from regard.system.files import check_file, hash_file, read_json
@@ -37,6 +39,7 @@ FORMAT_VERSION = 6
 _FILE, _REPORT, _WEIGHTS = "run.json", "report.json", "model.safetensors"
 _UNFINISHED, _CHECKPOINT = ".artifacts.new", "checkpoints/step-*[0-9]/state.json"
 _MAX_SHOWN = 5
+_LIMITS = "steps", "epochs", "minutes"
 
 
 def read_run(folder: str | Path, own: Entry | None = None, *, is_start: bool = False) -> Run:
@@ -218,6 +221,23 @@ def check_run_folder(folder: Path, run: Run) -> None:
         _check_settings(folder, before, _with_precision(run, before.config.train.precision))
 
 
+def longer_command(folder: Path, run: Run) -> str:
+    """Return the command that trains a new run from a finished one, with its data and limits."""
+    program = "regard" if run.recipe in NAMES else f"python {sys.argv[0]}"
+    words = [*program.split(), "train", run.recipe, "--init", str(folder)]
+    words += ["--run", f"{folder}-longer"]
+    default = to_plain(type(run.config)().data)
+    for name, value in to_plain(run.config.data).items():
+        is_number = isinstance(value, int | float)  # such as val_share, which --init takes over
+        if name.startswith(("train", "val", "test")) and value != default[name] and not is_number:
+            words += [option_name(f"data.{name}"), *(value if isinstance(value, list) else [value])]
+    for name in _LIMITS:
+        limit = getattr(run.config.train, name)
+        if limit is not None or name == "steps":  # --init has steps of its own
+            words += [f"--train.{name}", "none" if limit is None else str(limit)]
+    return shlex.join(words)
+
+
 def find_unfinished_step(folder: Path) -> int | None:
     """Return the step of the last checkpoint of a run; None if it is finished."""
     steps = [int(path.parent.name[5:]) for path in folder.glob(_CHECKPOINT)]
@@ -268,14 +288,16 @@ def _open(
             f"the run in {folder} has made {made} steps, more than --train.steps {steps}"
         )
     report, has_checkpoint = None, _has_checkpoint(folder)
-    if (folder / _REPORT).exists() and not has_checkpoint:
-        old, new = before.config.train, run.config.train
-        limits = ("steps", "epochs", "minutes", "patience")
-        if any(getattr(old, name) != getattr(new, name) for name in limits):
+    old, new = before.config.train, run.config.train
+    is_longer = any(getattr(old, name) != getattr(new, name) for name in (*_LIMITS, "patience"))
+    if (folder / _REPORT).exists() and is_longer:
+        command = f"a new run from it, with its own schedule: {longer_command(folder, run)}"
+        if not has_checkpoint:
             raise UserError(
                 f"the run in {folder} is finished and kept no checkpoints (--train.keep-finished "
-                f"model), so it cannot be continued; --init {folder} starts a new run from it"
+                f"model), so it cannot be continued; {command}"
             )
+        notify(f"the run in {folder} was finished, and its schedule goes on; {command}")
     if (folder / _REPORT).exists() and (before.config == run.config or not has_checkpoint):
         report = read_json(folder / _REPORT, dict[str, Any])
     run = dataclasses.replace(before, config=run.config, data=data)

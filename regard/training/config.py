@@ -26,10 +26,11 @@ class TrainConfig:
     steps: Count | None = None
     """Stop after this many optimizer steps."""
     epochs: Count | None = None
-    """Stop after this many epochs."""
+    """Stop after this many epochs, to which the schedule is fitted."""
     minutes: Annotated[float, Range(1e-6, 1e7)] | None = None
     """Stop after this many minutes, including validations and the time before interruptions. The
-    result then depends on the speed of the machine, not only on the seed."""
+    speed of the first 10 to 35 steps and of a validation fixes the number of steps that fit, and
+    the schedule is fitted to it; so the result depends on the machine, not only on the seed."""
     patience: Annotated[int, Range(0, 1_000_000_000)] = 10
     """Stop after this many validations in a row without a new best score; 0: no limit."""
     batch_tokens: Annotated[int, Range(1, 10_000_000)] = 4096
@@ -51,11 +52,13 @@ class TrainConfig:
     """Maximum norm of the gradient over all parameters (gradient clipping); 0: no clipping."""
     schedule: Literal["inverse_sqrt", "cosine", "linear", "constant"] = "inverse_sqrt"
     """Learning rate schedule after the warm-up: proportional to 1 / sqrt(step), decay to zero at
-    the end of the run (cosine, linear), or constant. The end of the run is given by steps, else
-    epochs, else minutes."""
+    the end of the run (cosine, linear), or constant. The end of the run is the first of steps,
+    epochs and minutes."""
     warmup: Annotated[int, Range(0, 1_000_000_000)] | Annotated[float, Range(0, 1)] = 400
     """Number of warm-up steps, or below 1 the fraction of the run: the learning rate increases
-    linearly from zero to its peak."""
+    linearly from zero to its peak. If epochs or minutes end the run before `steps`, and it is more
+    than a quarter of the run, it becomes the part of the run that it is of `steps`, at most a
+    quarter, and a tenth if `steps` is none."""
     layer_decay: Annotated[float, Range(0, 1, is_open_below=True)] = 1.0
     """Layer-wise decay of the learning rate of a Transformer: factor for each block of distance
     from the output, embeddings lowest; 1: off; 0.65 to 0.9 is usual in fine-tuning."""

@@ -2,8 +2,8 @@
 
 A run that is killed at any moment and resumed ends with the same weights as one that never stopped,
 bit for bit on a CPU: the order of the data and all random numbers are pure functions of seed, epoch
-and step, and a checkpoint holds everything else. (Except with a limit in minutes, or a schedule
-that ends with it.)
+and step, and a checkpoint holds everything else. (With a limit in minutes once the number of steps
+that fit into it is fixed, by the speed of the first ones, and unless the time is up before.)
 """
 
 import math
@@ -41,7 +41,7 @@ from regard.training.optimizer import (
 )
 from regard.training.partial import restrict_training
 from regard.training.precision import resolve_precision
-from regard.training.progress import Progress, is_at_least
+from regard.training.progress import Progress, is_at_least, steps_per_epoch
 from regard.training.protocols import TrainingBatches
 from regard.training.step import add_gradients
 from regard.training.tensors import (
@@ -53,6 +53,9 @@ from regard.training.tensors import (
     ties_of,
     write_tensors,
 )
+
+_UNMEASURED, _MEASURED, _LEAST_MEASURED = 5, 30, 5
+"""Steps before their speed is measured, which may compile code, and measured steps."""
 
 
 class Diverged(UserError):  # noqa: N818  # named like StopIteration
@@ -199,6 +202,9 @@ class _Run:
             # A run of a GPU goes on; a new one is refused.
             self.precision = "float32" if saved else resolve_precision("tf32", self.world.device)
         self.progress, log_bytes = self.resume(*saved) if saved else (Progress(), 0)
+        if self.progress.planned_minutes != config.minutes:
+            self.progress.planned_steps = 0
+        self.step_seconds: list[float] = []
         self.saved = (self.progress.step, self.progress.seconds)
         self.start_time = time.monotonic() - self.progress.seconds
         self.log = Log(
@@ -224,8 +230,13 @@ class _Run:
             )
         if self.precision != config.precision:
             self.log.note(f"Products are of float32, since a cpu has no {config.precision}.")
+        if not progress.step and config.epochs and (note := self.fit_warmup()):
+            count = config.epochs * steps_per_epoch(config, batches=len(self.plan(0)))
+            self.log.note(f"--train.epochs {config.epochs:,}: {count:,} steps{note}")
         while True:
-            if progress.is_validation_due(config):
+            if self.is_measuring() and self.is_measured():
+                self.plan_steps()
+            elif progress.is_validation_due(config):
                 self.validate()
             elif progress.is_checkpoint_due(config, saved=self.saved):
                 self.save()
@@ -233,6 +244,13 @@ class _Run:
             if limit or self.is_stopping():
                 break
             self.step()
+        if limit == "minutes" and not 0 < progress.planned_steps <= progress.step:
+            rate = learning_rate(config, progress, batches=len(self.plan(progress.epoch)))
+            planned = f" of {progress.planned_steps:,}" if progress.planned_steps else ""
+            self.log.note(
+                f"--train.minutes {config.minutes:g}: the time is up after step {progress.step:,}"
+                f"{planned}, at {rate / config.lr:.1%} of the peak learning rate"
+            )
         if limit and progress.last_validation != progress.step and not self.is_stopping():
             self.validate()
         result = None if self.is_stopping() or not limit else self.finish(limit)
@@ -242,6 +260,45 @@ class _Run:
         """Return True if a signal requested a stop; of several processes, once all agree."""
         return self.stopping or (self.world.size == 1 and self.interruption.is_requested)
 
+    def is_measuring(self) -> bool:
+        """Return True if the number of steps that fit into the minutes is not fixed yet."""
+        return self.config.minutes is not None and not self.progress.planned_steps
+
+    def is_measured(self) -> bool:
+        """Return True after 35 steps, or from 10 on after a tenth of the minutes."""
+        is_long = self.progress.seconds >= 6 * (self.config.minutes or 0.0)
+        return len(self.step_seconds) >= _UNMEASURED + (_LEAST_MEASURED if is_long else _MEASURED)
+
+    def plan_steps(self) -> None:
+        """Time a validation, fix the number of steps that fit into the minutes, and save it."""
+        progress, config, start = self.progress, self.config, self.progress.seconds
+        self.validate()
+        if self.is_stopping():
+            return
+        progress.recent_validations.clear()  # too early for the average
+        progress.seconds = self.world.broadcast(self.clock())
+        measured, validation = self.step_seconds[_UNMEASURED:], progress.seconds - start
+        mean = sum(measured) / len(measured)
+        batches = len(self.plan(progress.epoch))
+        progress.plan_steps(
+            config, batches=batches, step_seconds=mean, validation_seconds=validation
+        )
+        planned = progress.planned_steps
+        self.log.note(
+            f"--train.minutes {config.minutes:g}: {planned:,} steps of {mean:.3g} s, and "
+            f"validations of {validation:.3g} s{self.fit_warmup()}"
+        )
+        values = {"planned_steps": planned, "warmup_steps": progress.warmup_steps}
+        times = {"step_seconds": mean, "validation_seconds": validation}
+        self.log.record("schedule", progress, values | times)
+        self.save()
+
+    def fit_warmup(self) -> str:
+        """Shorten a warm-up that does not fit; return a note, empty if it fits."""
+        progress, given = self.progress, self.config.warmup
+        steps = progress.fit_warmup(self.config, batches=len(self.plan(progress.epoch)))
+        return "" if steps is None else f"; --train.warmup {given:,} does not fit: {steps:,} steps"
+
     def step(self) -> None:
         progress, config = self.progress, self.config
         start = time.monotonic()
@@ -250,7 +307,7 @@ class _Run:
             expected = "training data must have at least one batch per epoch"
             raise UserError(f"{expected}, got no batch in epoch {progress.epoch + 1}.")
         rows = plan[progress.position : progress.position + config.accumulate]
-        number, done = progress.step + 1, progress.completed_fraction(config, batches=len(plan))
+        number = progress.step + 1
         sums, count = add_gradients(
             self.replica,
             self.batches,
@@ -265,24 +322,26 @@ class _Run:
         norm = norm.full_tensor() if is_sharded(norm) else norm
         self.unread.append(_Sums(number, progress.epoch, rows, sums, norm, count))
         is_line = number % config.log_every == 0
-        if is_line or len(self.unread) >= self.max_unread:
+        if is_line or self.is_measuring() or len(self.unread) >= self.max_unread:
             self.read_sums()
         clock = self.clock() if self.world.is_main else 0.0
         stop_requests, seconds = self.world.sum([float(self.interruption.is_requested), clock])
-        lr = learning_rate(config, step=number, done=done, warmup_end=progress.warmup_end)
+        lr = learning_rate(config, progress, batches=len(plan))
         for group in self.optimizer.param_groups:
             group["lr"] = lr * group["scale"]
         self.optimizer.step()
         self.optimizer.zero_grad()
         if self.average:
             self.average.update(number)
+        if self.is_measuring():
+            self.step_seconds.append(seconds - progress.seconds)
         progress.advance(config, used=len(rows), batches=len(plan), count=count, seconds=seconds)
         self.stopping = stop_requests > 0
         self.log.record_step(
             progress,
             lr=lr,
             norm=self.norm,
-            fraction=max(progress.fractions(config, batches=len(plan)).values(), default=0.0),
+            fraction=progress.completed_fraction(config, batches=len(plan)),
             count=count if self.unit == "tokens" else sum(map(len, rows)),
             seconds=time.monotonic() - start,
             is_line=is_line,

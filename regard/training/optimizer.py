@@ -1,6 +1,7 @@
 """The optimizer, its state by names of parameters, and the learning-rate schedule.
 
-lr(step) = peak * min(step / warmup, decay(step))
+lr(step) = peak * min(step / warmup, decay(step)); a warm-up that is shortened while it lasts goes
+on linearly from the rate that it has reached
 """
 
 import math
@@ -11,6 +12,7 @@ from torch import Tensor, nn, optim
 from regard.layers.lora import ADAPTER_RATE, ADAPTERS
 from regard.training.config import TrainConfig
 from regard.training.partial import distances_from_top
+from regard.training.progress import Progress
 from regard.training.tensors import distribute_like
 
 
@@ -66,19 +68,17 @@ def load_optimizer_tensors(
     optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
-def learning_rate(config: TrainConfig, *, step: int, done: float, warmup_end: float) -> float:
-    """Return the learning rate of step number `step` (from 1).
-
-    done:    completed fraction of the run.
-    warmup_end: value of `done` at the end of a warm-up in steps, where the decay begins.
-    """
-    now = float(step)
+def learning_rate(config: TrainConfig, progress: Progress, *, batches: int) -> float:
+    """Return the learning rate of the step that follows; `batches` are those of its epoch."""
+    done = progress.completed_fraction(config, batches=batches)
+    now, warmup_end = progress.step + 1, progress.warmup_end
+    warmup = progress.warmup_steps or config.warmup
     if 0 < config.warmup < 1:
         now, warmup_end = done, config.warmup
-    if now <= config.warmup:
-        return config.lr * (now / config.warmup)
+    if now <= warmup:
+        return config.lr * progress.warmup_rate(now, warmup)
     if config.schedule == "inverse_sqrt":
-        return config.lr * math.sqrt((config.warmup or 1) / now)
+        return config.lr * math.sqrt((warmup or 1) / now)
     decayed = min(max((done - warmup_end) / (1 - warmup_end), 0.0), 1.0) if warmup_end < 1 else 1.0
     if config.schedule == "cosine":
         return config.lr * (1 + math.cos(math.pi * decayed)) / 2

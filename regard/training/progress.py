@@ -23,6 +23,16 @@ class Progress:
     """Number of target tokens trained on."""
     warmup_end: float = 0.0
     """Completed fraction of the run at the end of the warm-up."""
+    planned_steps: int = 0
+    """Number of steps that fit into the minutes of the run; 0 before their speed is measured."""
+    planned_minutes: float = 0.0
+    """Minutes that `planned_steps` fit into."""
+    warmup_start: int = 0
+    """Step at which a shortened warm-up begins."""
+    warmup_factor: float = 0.0
+    """Factor of the learning rate at that step."""
+    warmup_steps: int = 0
+    """Last step of a shortened warm-up; 0: that of the settings."""
     last_validation: int = 0
     """Step of the last validation; 0 before the first."""
     recent_validations: list[int] = field(default_factory=list)
@@ -47,16 +57,59 @@ class Progress:
         if config.epochs:
             fractions["epochs"] = (self.epoch + self.position / batches) / config.epochs
         if config.minutes:
-            fractions["minutes"] = self.seconds / (60 * config.minutes)
+            elapsed = self.seconds / (60 * config.minutes)
+            planned = self.planned_steps
+            fractions["minutes"] = self.step / planned if planned else elapsed
         return fractions
 
     def completed_fraction(self, config: TrainConfig, *, batches: int) -> float:
-        """Return the completed fraction by steps, else epochs, else minutes; 0.0 if none is set.
+        """Return the largest of `fractions`, of the limit that comes first; 0.0 if none is set.
 
-        The learning rate schedule depends on it, and so on the clock only if minutes is the only
-        limit.
+        The learning rate schedule depends on it, and so on the clock only with a limit in minutes
+        whose steps are not planned yet.
         """
-        return next(iter(self.fractions(config, batches=batches).values()), 0.0)
+        return max(self.fractions(config, batches=batches).values(), default=0.0)
+
+    def plan_steps(
+        self, config: TrainConfig, *, batches: int, step_seconds: float, validation_seconds: float
+    ) -> None:
+        """Fix the number of steps that fit into the minutes of the run, with the validations
+        between them, the last one, and that of the average; `batches` are those of an epoch.
+        """
+        assert config.minutes is not None
+        last = validation_seconds * (2 if config.average > 1 else 1)
+        left = 60 * config.minutes - self.seconds - last
+        every = config.validate_every or steps_per_epoch(config, batches=batches)
+        count = int(left / (step_seconds + validation_seconds / every))
+        self.planned_steps, self.planned_minutes = self.step + max(count, 1), config.minutes
+
+    def fit_warmup(self, config: TrainConfig, *, batches: int) -> int | None:
+        """Shorten a warm-up of more than a quarter of the run, if epochs or minutes end it.
+
+        The rest of it then has the part of the run that it has of `steps`, at most a quarter, and a
+        tenth of the run without `steps`. Return its number of steps; None if it is as before.
+        """
+        ends = [self.planned_steps] if config.minutes and self.planned_steps else []
+        if config.epochs:
+            ends.append(config.epochs * steps_per_epoch(config, batches=batches))
+        end = self.warmup_steps or config.warmup
+        if 0 < end <= self.step:  # the decay, which followed the clock, now follows the steps
+            done = self.completed_fraction(config, batches=batches)
+            self.warmup_end = done * end / self.step
+        total = min(ends)
+        is_ending = config.steps is None or total < config.steps
+        if config.warmup < 1 or not is_ending or not self.step < end > total / 4:
+            return None
+        part = min(config.warmup / config.steps, 0.25) if config.steps else 0.1
+        self.warmup_factor = self.warmup_rate(self.step, end)
+        self.warmup_start = self.step
+        self.warmup_steps = self.step + max(round(part * total), 1)
+        return self.warmup_steps - self.step
+
+    def warmup_rate(self, now: float, end: float) -> float:
+        """Return the factor of the learning rate at `now` in a warm-up that lasts until `end`."""
+        start, factor = self.warmup_start, self.warmup_factor
+        return factor + (1 - factor) * (now - start) / (end - start)
 
     def advance(
         self,
@@ -74,7 +127,7 @@ class Progress:
         self.position += used
         if self.position >= batches:
             self.epoch, self.position = self.epoch + 1, 0
-        if self.step == config.warmup:
+        if self.step == (self.warmup_steps or config.warmup):
             self.warmup_end = self.completed_fraction(config, batches=batches)
         self.seconds, self.tokens = seconds, self.tokens + count
 
@@ -83,10 +136,13 @@ class Progress:
         reached = {
             "steps": config.steps is not None and self.step >= config.steps,
             "epochs": config.epochs is not None and self.epoch >= config.epochs,
-            "minutes": config.minutes is not None and self.seconds >= 60 * config.minutes,
+            "minutes": config.minutes is not None and self._is_time_up(config.minutes),
             "patience": config.patience > 0 and self.validations_since_best >= config.patience,
         }
         return next((name for name, is_reached in reached.items() if is_reached), None)
+
+    def _is_time_up(self, minutes: float) -> bool:
+        return self.seconds >= 60 * minutes or 0 < self.planned_steps <= self.step
 
     def is_validation_due(self, config: TrainConfig) -> bool:
         """Return True if a validation is due before the next step."""
@@ -120,6 +176,11 @@ class Progress:
         if improved or score == best:
             self.best_step, self.best = self.step, dict(metrics)
         return self.best_step == self.step
+
+
+def steps_per_epoch(config: TrainConfig, *, batches: int) -> int:
+    """Return the number of optimizer steps of an epoch with so many batches."""
+    return math.ceil(batches / config.accumulate)
 
 
 def is_at_least(

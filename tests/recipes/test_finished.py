@@ -33,8 +33,13 @@ def test_the_same_run_is_finished_and_not_trained_anew(small, capsys):
     assert "is finished" in printed(capsys, "train --run", small)
     # An option that affects nothing that is left to do.
     assert "is finished" in printed(capsys, "train --run", small, "--train.log-every", "3")
-    assert f"--init {small}" in failure(capsys, "train --run", small, "--train.steps", "30")
+    message = failure(capsys, "train --run", small, "--train.steps", "30")
     assert contents(small) == before
+    _, program, longer = message.partition("its own schedule: regard ")
+    assert program
+    command(*longer.split("\n", 1)[:1])
+    lines = (Path(f"{small}-longer") / "log.jsonl").read_text().splitlines()
+    assert '"kind": "end", "step": 30' in lines[-1]
 
 
 def test_checkpoints_of_a_run_that_kept_them_can_be_removed_later(tmp_path, capsys):

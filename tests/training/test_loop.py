@@ -3,6 +3,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from torch.overrides import TorchFunctionMode
 from regard.errors import UserError
 from regard.models.model import BatchLoss
 from regard.training import loop
-from regard.training.loop import Diverged
+from regard.training.config import TrainConfig
+from regard.training.loop import Diverged, Result
 from regard.training.tensors import load_weights
 from tests.training.toy import ToyBatch, ToyBatches, ToyModel, settings, train, validate
 
@@ -78,6 +80,112 @@ def test_minutes_end_the_run_and_count_over_resumed_parts(tmp_path: Path) -> Non
     assert train(tmp_path, longer).progress.step > first.progress.step
     rates = [line["lr"] for line in log_of(tmp_path, "train")]
     assert len(rates) < 4 or rates[-1] < max(rates)
+
+
+class Clock:
+    """Clock of the loop that counts `step` seconds for a batch, thrice for the first 5 batches."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.now, self.step = 0.0, 1.0
+        monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+    def count(self, batch: int) -> None:
+        self.now += 3 * self.step if batch <= 5 else self.step
+
+    def validate(self, model: nn.Module) -> dict[str, float]:
+        self.now += 7.0
+        return validate(model)
+
+    def train(self, folder: Path, config: TrainConfig, *, stop: int = 0) -> Result:
+        """Train, or stop as by a crash at a batch."""
+
+        def before_batch(number: int) -> None:
+            assert number != stop, "crash"
+            self.count(number)
+
+        batches = ToyBatches(before_batch=before_batch)
+        return train(folder, config, batches=batches, validate=self.validate)
+
+
+PLANNED = settings(
+    **{"steps": 1000, "minutes": 4.0, "warmup": 100, "schedule": "cosine", "validate_every": 50},
+    **{"average": 2, "log_every": 1},
+)
+"""35 s of the 240 are measured: 15 in the first steps, 9 in 9 more, which are a tenth, and 7."""
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result, float]:
+    """Return a run whose minutes are planned, its result, and the time at its end."""
+    folder = tmp_path_factory.mktemp("planned")
+    with pytest.MonkeyPatch.context() as patch:
+        clock = Clock(patch)
+        return folder, clock.train(folder, PLANNED), clock.now
+
+
+def test_schedule_and_warmup_fit_the_minutes(planned: tuple[Path, Result, float]) -> None:
+    folder, result, seconds = planned
+    # After step 14 and 31 s: 195 s without the last validation and that of the average.
+    steps = 14 + int((240 - 31 - 14) / (1 + 7 / 50))
+    assert (result.stop_reason, result.progress.step) == ("minutes", steps) == ("minutes", 185)
+    assert 230 < seconds <= 240
+    [line] = log_of(folder, "schedule")
+    assert (line["step"], line["planned_steps"], line["warmup_steps"]) == (14, 185, 14 + 18)
+    assert (line["step_seconds"], line["validation_seconds"]) == (1, 7)
+    assert [line["step"] for line in log_of(folder, "validation")] == [14, 50, 100, 150, 185]
+    rates = [line["lr"] / 0.02 for line in log_of(folder, "train")]
+    assert rates[13] == pytest.approx(0.14)
+    assert rates[22] == pytest.approx((0.14 + 1) / 2)  # half of the way to the peak
+    assert rates[31] == max(rates) == 1
+    assert rates[-1] < 1e-3
+
+
+@pytest.mark.parametrize("stop", [20, 120])
+def test_resumed_run_has_the_planned_schedule_bit_for_bit(
+    planned: tuple[Path, Result, float],
+    stop: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch)
+    with pytest.raises(AssertionError, match="crash"):
+        clock.train(tmp_path, PLANNED, stop=stop)
+    clock.step = 0.3  # a faster machine
+    assert clock.train(tmp_path, PLANNED).progress.step == 185
+    first, resumed = (load_file(path / "model.safetensors") for path in (planned[0], tmp_path))
+    assert all(torch.equal(first[name], resumed[name]) for name in first)
+    rates = [[line["lr"] for line in log_of(path, "train")] for path in (planned[0], tmp_path)]
+    assert rates[0] == rates[1]
+
+
+def test_run_that_becomes_slower_ends_in_time_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = Clock(monkeypatch)
+    with pytest.raises(AssertionError, match="crash"):
+        clock.train(tmp_path, PLANNED, stop=60)
+    clock.step = 2.0
+    result = clock.train(tmp_path, PLANNED)
+    assert result.stop_reason == "minutes"
+    assert 240 <= clock.now <= 240 + 2 + 7 + 7 + 10
+    plan, end = "--train.minutes 4: 185 steps of 1 s, and validations of 7 s", result.progress.step
+    text = " ".join(capsys.readouterr().err.split())
+    assert f"{plan}; --train.warmup 100 does not fit: 18 steps" in text
+    assert f"--train.minutes 4: the time is up after step {end} of 185, at " in text
+    longer = dataclasses.replace(PLANNED, minutes=10.0)
+    assert clock.train(tmp_path, longer).progress.step > 200
+    assert [line["step"] for line in log_of(tmp_path, "schedule")] == [14, end + 10]
+
+
+def test_warmup_fits_the_epochs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = {"epochs": 4, "accumulate": 2, "warmup": 400, "log_every": 1, "validate_every": 0}
+    result = train(tmp_path, settings(**options, steps=1000, schedule="linear"))
+    assert (result.stop_reason, result.progress.step) == ("epochs", 20)
+    text = " ".join(capsys.readouterr().err.split())
+    assert "--train.epochs 4: 20 steps; --train.warmup 400 does not fit: 5 steps" in text
+    rates = [line["lr"] / 0.02 for line in log_of(tmp_path, "train")]
+    assert rates[:6] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1, 1])
+    assert rates[-1] < 0.1
 
 
 def test_patience_ends_the_run_after_validations_without_a_new_best(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ def test_completed_fraction_of_each_limit() -> None:
         settings(steps=None, epochs=5, minutes=3.0), batches=4
     ) == pytest.approx(0.55)
     assert progress.completed_fraction(settings(steps=None), batches=4) == 0.0
+    assert progress.completed_fraction(settings(steps=400, epochs=5), batches=4) == 0.55
 
 
 def test_first_limit_reached_is_named() -> None:
@@ -58,6 +59,30 @@ def test_step_adds_its_tokens_and_its_time_counts_after_the_warmup() -> None:
     progress.advance(config, used=1, batches=5, count=4, seconds=30.0)
     assert (progress.seconds, progress.tokens) == (30.0, 6)
     assert progress.warmup_end == 0.1  # of the minute, before the step
+
+
+def test_a_warmup_that_fits_is_kept() -> None:
+    config = settings(steps=1000, minutes=2.0, warmup=10, average=0, validate_every=0)
+    progress = Progress(step=8, seconds=10.0, warmup_end=0.7)
+    # 100 s remain after a validation of 10; each epoch has 3 steps of 2 s, and a validation.
+    sizes = {"batches": 3, "step_seconds": 2.0, "validation_seconds": 10.0}
+    progress.plan_steps(config, **sizes)
+    assert progress.planned_steps == 8 + int(100 / (2 + 10 / 3))
+    assert progress.fit_warmup(settings(steps=20, minutes=2.0, warmup=10), batches=3) is None
+    longer = Progress(step=12, planned_steps=48, warmup_end=0.7)
+    assert longer.fit_warmup(config, batches=3) is None
+    assert longer.warmup_end == 10 / 48
+    fraction = settings(minutes=1.0, warmup=0.9)
+    assert Progress(planned_steps=3).fit_warmup(fraction, batches=3) is None
+
+
+def test_a_warmup_has_a_tenth_of_a_run_without_steps_and_at_most_a_quarter() -> None:
+    for steps, expected in ((None, 10), (2000, 20), (500, 25)):
+        progress = Progress(step=8, planned_steps=100)
+        config = settings(steps=steps, minutes=1.0, warmup=400)
+        assert progress.fit_warmup(config, batches=3) == expected
+        assert (progress.warmup_start, progress.warmup_factor) == (8, 8 / 400)
+        assert progress.warmup_steps == 8 + expected
 
 
 def test_later_of_equal_scores_is_the_best_but_patience_is_not_reset() -> None:

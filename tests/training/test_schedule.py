@@ -14,11 +14,8 @@ from tests.training.toy import settings
 def rates(config: TrainConfig) -> list[float]:
     """Return the learning rate of each step of a run with seven batches per epoch."""
     progress, values = Progress(), []
-    for number in range(1, (config.steps or 14) + 1):
-        fraction = progress.completed_fraction(config, batches=7)
-        values.append(
-            learning_rate(config, step=number, done=fraction, warmup_end=progress.warmup_end)
-        )
+    for _ in range(config.steps or 14):
+        values.append(learning_rate(config, progress, batches=7))
         progress.advance(config, used=1, batches=7, count=0, seconds=progress.seconds)
     return values
 
@@ -74,12 +71,11 @@ def test_linear_by_epochs_equals_linear_by_steps() -> None:
     assert by_epochs == pytest.approx(by_steps)
 
 
-def test_linear_by_minutes_follows_the_time() -> None:
+def test_linear_by_minutes_follows_the_time_before_its_steps_are_planned() -> None:
     config = settings(schedule="linear", lr=0.5, warmup=1, steps=None, minutes=2.0)
     progress = Progress(step=40, seconds=66.0, warmup_end=0.1)
-    fraction = progress.completed_fraction(config, batches=7)
     # 66 of 120 seconds are 0.55; half of the decay from 0.1 to 1.
-    assert learning_rate(config, step=41, done=fraction, warmup_end=0.1) == pytest.approx(0.25)
+    assert learning_rate(config, progress, batches=7) == pytest.approx(0.25)
 
 
 @examples(max_examples=40)

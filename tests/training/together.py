@@ -6,12 +6,16 @@ to be resumed by another, and ddp-begun that resumes the run of a single process
 """
 
 import dataclasses
+import itertools
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 from torch.distributed.tensor import DTensor
 
+from regard.training import loop
 from regard.training.config import TrainConfig
 from regard.training.distribution import join_process_group
 from tests.training.minimal import compare_gradients
@@ -43,6 +47,13 @@ def main() -> None:
             assert isinstance(model.embed.weight, DTensor) == (shard == "fsdp")
             toy(folder / f"{shard}-part", part)
             toy(folder / f"{shard}-begun", config)
+            # The clocks differ, so that each process alone would plan another number of steps.
+            clock = itertools.count(step=(1 + world.rank) / 64)
+            loop.time = SimpleNamespace(monotonic=clock.__next__)
+            timed = dataclasses.replace(config, steps=None, minutes=1 / 12)
+            planned = train(folder / f"{shard}-timed", timed).progress.planned_steps
+            loop.time = time
+            assert world.broadcast(planned) == planned > 0
 
 
 if __name__ == "__main__":

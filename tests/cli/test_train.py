@@ -82,9 +82,10 @@ def test_a_run_is_continued_by_its_folder_to_the_weights_of_one_that_never_stopp
     assert main(["train", "--run", str(short / "run"), *longer.split()]) == 0
     err = capsys.readouterr().err
     assert "data.train has moved" in err
-    longer = f"regard train translate --init {short / 'run'} --run {short / 'run'}-longer"
-    longer += f" --data.train {moved} --data.val {short / 'val.tsv'} --data.test "
-    assert f"was finished, and its schedule goes on; a new run from it, with its own schedule: {longer}" in err
+    own = f"regard train translate --init {short / 'run'} --run {short / 'run'}-longer"
+    own += f" --data.train {moved} --data.val {short / 'val.tsv'} --data.test "
+    assert "was finished, and its schedule goes on; a new run from it" in err
+    assert f", with its own schedule: {own}" in err
     assert f"reading {short / 'moved.tsv'}, {short / 'val.tsv'}" in err
     weights = [(folder / "run" / "model.safetensors").read_bytes() for folder in (short, long)]
     assert weights[0] == weights[1]

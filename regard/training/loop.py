@@ -301,7 +301,7 @@ class _Run:
 
     def step(self) -> None:
         progress, config = self.progress, self.config
-        start = time.monotonic()
+        start, is_measuring = time.monotonic(), self.is_measuring()
         plan = self.plan(progress.epoch)
         if not plan:
             expected = "training data must have at least one batch per epoch"
@@ -322,7 +322,7 @@ class _Run:
         norm = norm.full_tensor() if is_sharded(norm) else norm
         self.unread.append(_Sums(number, progress.epoch, rows, sums, norm, count))
         is_line = number % config.log_every == 0
-        if is_line or self.is_measuring() or len(self.unread) >= self.max_unread:
+        if is_line or is_measuring or len(self.unread) >= self.max_unread:
             self.read_sums()
         clock = self.clock() if self.world.is_main else 0.0
         stop_requests, seconds = self.world.sum([float(self.interruption.is_requested), clock])
@@ -333,7 +333,7 @@ class _Run:
         self.optimizer.zero_grad()
         if self.average:
             self.average.update(number)
-        if self.is_measuring():
+        if is_measuring:
             self.step_seconds.append(seconds - progress.seconds)
         progress.advance(config, used=len(rows), batches=len(plan), count=count, seconds=seconds)
         self.stopping = stop_requests > 0

@@ -177,6 +177,11 @@ class Tokenizer(ABC):
         unknown = (part for number, part in self.parts(text) if number == self.specials.unk)
         return tuple(dict.fromkeys(unknown))
 
+    def is_unknown(self, ids: Iterable[int]) -> bool:
+        """Return True if the ids of a text are all unk, but for spaces and those around it."""
+        inner = {*ids} - {*self.text_ends.before, *self.text_ends.after}
+        return {i for i in inner if self.labels[i] != SHOWN_SPACE} == {self.specials.unk}
+
     def shorten(self, text: str, most: int) -> str:
         """Return the longest beginning of a text with at most `most` tokens, stripped."""
         text = text.strip()

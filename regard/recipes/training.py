@@ -16,6 +16,7 @@ import torch
 
 from regard.errors import UserError, is_out_of_memory
 from regard.recipes.base.entry import Entry
+from regard.recipes.base.recipe import Recipe
 from regard.recipes.base.run import ARTIFACTS, Run, data_paths, training_fingerprint
 from regard.recipes.base.trained import TrainedRun
 from regard.recipes.initial import check_init, copy_parameters
@@ -33,6 +34,7 @@ from regard.training.checkpoint import list_checkpoints, remove_checkpoints
 from regard.training.distribution import World, join_process_group
 from regard.training.loop import Result, fit
 from regard.training.precision import emulates_bfloat16, resolve_precision
+from regard.training.tensors import tensors_of, ties_of, write_tensors
 
 
 class RunResult(NamedTuple):
@@ -140,10 +142,11 @@ def train_run(
             return RunResult(report, is_interrupted=False, was_finished=True)
         if opened.is_resumed:
             notify(f"continuing the run in {folder}")
-        result = _fit(opened, world, notify)
+        recipe = create_recipe(opened.run, notify)
+        result = _fit(recipe, opened, world, notify)
         if result.is_interrupted or not world.is_main:
             return RunResult(None, is_interrupted=result.is_interrupted, was_finished=False)
-        report = _make_report(folder, opened.run, result, device=str(world.device), notify=notify)
+        report = _make_report(folder, recipe, result, device=str(world.device), notify=notify)
         opened.write_report(report)
         if run.config.train.keep_finished == "model":
             for path in (folder, *(path.parent for path in folder.glob("*/checkpoints"))):
@@ -164,10 +167,11 @@ def _copy_pipes(run: Run, folder: Path) -> Run:
     return replace(run, config=apply_changes(run.config, {"data": data}, called=str))
 
 
-def _fit(opened: RunFolder, world: World, notify: Callable[[str], None]) -> Result:
+def _fit(
+    recipe: Recipe[Any], opened: RunFolder, world: World, notify: Callable[[str], None]
+) -> Result:
     run, folder = opened.run, opened.path
     notify(f"reading {', '.join(data_paths(run).values()) or 'the data'}")
-    recipe = create_recipe(run, notify)
     if not opened.is_resumed:
         check_init(recipe)
     recipe.check()
@@ -236,10 +240,18 @@ def _fit(opened: RunFolder, world: World, notify: Callable[[str], None]) -> Resu
 
 
 def _make_report(
-    folder: Path, run: Run, result: Result, *, device: str, notify: Callable[[str], None]
+    folder: Path,
+    recipe: Recipe[Any],
+    result: Result,
+    *,
+    device: str,
+    notify: Callable[[str], None],
 ) -> dict[str, Any]:
-    progress = result.progress
+    run, progress = recipe.run, result.progress
     trained = load(folder, recipe=run.own, device=device, notify=notify)
+    if calibrated := recipe.calibrate(trained._model):
+        tensors = {name: value.cpu() for name, value in tensors_of(trained._model).items()}
+        write_tensors(folder / "model.safetensors", tensors, ties=ties_of(trained._model))
     test = None
     if trained.recipe.has_test():
         with report_slow(notify, "evaluating on the test data"):
@@ -257,7 +269,7 @@ def _make_report(
             "target_tokens": progress.tokens,
             "minutes": progress.seconds / 60,
         },
-        "validation": result.metrics,
+        "validation": {**result.metrics, **calibrated},
         "test": test,
     }
 

@@ -15,11 +15,13 @@ from regard.data.text.labels import Labels
 from regard.data.tokenizer import BOS, EOS, UNK, Ends
 from regard.errors import UserError
 from regard.models.readers.images import ImageReader
+from regard.models.writers.classes import ClassWriter
 from regard.recipes.base.pictures import patch_axis
 from regard.recipes.load import load
 from regard.recipes.metrics.report import round_scores
 from regard.recipes.metrics.vectors import class_scores, label_scores
 from regard.recipes.targets.labels import ClassTarget
+from regard.training.tensors import read_tensors
 from tests.helpers import close
 from tests.recipes.capture_checks import (
     answer_log_probs,
@@ -126,9 +128,63 @@ def test_texts_have_the_ids_around_them_of_a_pretrained_tokenizer(reviews, monke
     assert around.tolist() == [BOS, *plain.tolist(), EOS]
     assert empty.tolist() == [BOS, UNK, EOS]
     most = recipe.config.data.max_length
-    text = recipe.shorten("good " * (most + 9))
+    text = recipe.shorten("great " * (most + 9))
     ((_, ids, _),) = recipe.preprocess(text, 1)
     assert len(ids) == most
+
+
+def test_finished_run_has_the_scores_of_its_training_divided_by_a_temperature(reviews, tmp_path):
+    run = tmp_path / "run"
+    small = (
+        f"train reviews {TRAIN} --train.steps 8 --train.average 0 --tokenizer.min-count 1 "
+        "--train.keep-finished checkpoints --model.core.width 8 --run"
+    )
+    command(small, run, *files_of(reviews.parent, ".jsonl"))
+    (selected,) = (run / "snapshots").glob("*")
+    trained, weights = read_tensors(selected), read_tensors(run / "model.safetensors")
+    temperature = json.loads((run / "report.json").read_text())["validation"]["temperature"]
+    assert temperature != pytest.approx(1, abs=0.01)
+    for name, tensor in trained.items():
+        close(weights[name] * (temperature if name.startswith("writer.output.") else 1), tensor)
+    # A run that is stopped before its report finishes with the same weights.
+    (run / "report.json").unlink()
+    command("train --run", run)
+    torch.testing.assert_close(read_tensors(run / "model.safetensors"), weights)
+
+
+def test_writer_whose_scores_are_others_has_no_temperature(reviews, monkeypatch):
+    notes: list[str] = []
+    run = load(reviews, notify=notes.append)
+    scores = ClassWriter.scores
+    monkeypatch.setattr(ClassWriter, "scores", lambda self, x: scores(self, x) + torch.arange(3.0))
+    before = run.model.writer.output.weight.clone()
+    assert run.recipe.calibrate(run.model) == {}
+    close(run.model.writer.output.weight, before)
+    assert notes == ["no temperature: the scores of ClassWriter are not `output`'s"]
+
+
+def test_answers_below_the_threshold_are_rejected_in_every_form(reviews, tmp_path, capsys):
+    texts = ["it was great", "it was dull"]
+    assert load(reviews).predict(texts, threshold=1.0) == ["<reject>"] * 2
+    answer = json.loads(printed(capsys, "predict", reviews, texts[0], "--threshold", 1, "--json"))
+    assert answer["label"] == "<reject>"
+    assert answer["labels"]["good"] == answer["probability"]
+    command("predict", reviews, texts[0], "--threshold", 1, "--out", tmp_path / "answers.csv")
+    row = (tmp_path / "answers.csv").read_text().splitlines()[1].split(",")
+    assert row[:2] == [texts[0], "<reject>"]
+    words = ("evaluate", reviews, "--threshold", 1, "--predictions", tmp_path / "answers.jsonl")
+    scores = json.loads(printed(capsys, *words, "--json"))
+    assert (scores["accuracy"], scores["coverage"]) == (100, 0)
+    lines = (tmp_path / "answers.jsonl").read_text().splitlines()
+    assert {json.loads(line)["label"] for line in lines} == {"<reject>"}
+    assert "coverage (inputs that are answered), %" in printed(capsys, *words[:4])
+
+
+def test_text_of_unknown_words_has_a_notice(reviews):
+    notes: list[str] = []
+    load(reviews, notify=notes.append).predict(["xyzzy plugh", "it xyzzy", "plugh"])
+    expected = "all of its words are unknown, so the answer does not depend on them"
+    assert notes == [f"input 1: {expected}", f"input 3: {expected}"]
 
 
 def test_reviews_answer_on_the_command_line_and_empty_texts_are_bad_inputs(

@@ -46,6 +46,15 @@ def tensors_of(*folders: Path) -> list[dict[str, torch.Tensor]]:
     return [read_tensors(folder / "model.safetensors") for folder in folders]
 
 
+def trained_tensors_of(folder: Path) -> dict[str, torch.Tensor]:
+    """Return the parameters of a run of classes before its scores were divided by a temperature."""
+    (tensors,) = tensors_of(folder)
+    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    for name in ("writer.output.weight", "writer.output.bias"):
+        tensors[name] *= report["validation"]["temperature"]
+    return tensors
+
+
 def close_tensors(own: Mapping[str, torch.Tensor], given: Mapping[str, torch.Tensor]) -> None:
     assert own.keys() == given.keys()
     for name, value in own.items():
@@ -104,7 +113,7 @@ def test_parameters_and_tokenizer_are_those_of_the_other_run(
 ) -> None:
     folder = start_from(first, tmp_path, "good bad odd")
     assert f"parameters of {first}" in capsys.readouterr().err
-    close_tensors(*tensors_of(folder, first))
+    close_tensors(trained_tensors_of(folder), *tensors_of(first))
     own, given = artifacts_of("tokenizer.json", folder, first)
     assert own == given
     run = read_run(folder)
@@ -133,7 +142,8 @@ def test_output_of_the_labels_of_both_runs_is_copied(
     message = capsys.readouterr().err
     assert "; new labels: poor\n" in message
     assert "new: " not in message
-    own, given = (tensors["writer.output.weight"] for tensors in tensors_of(folder, first))
+    tensors = trained_tensors_of(folder), *tensors_of(first)
+    own, given = (one["writer.output.weight"] for one in tensors)
     files = artifacts_of("labels.json", folder, first)
     names, known = (json.loads(content)["names"] for content in files)
     for label, other in (("good", "good"), ("bad", "bad"), ("poor", "odd")):
@@ -259,7 +269,7 @@ def test_a_recipe_derived_from_that_of_the_run_starts_from_it(first: Path, tmp_p
     entry = replace(get_entry("reviews"), name="halved", recipe=Halved)
     data, short = {"train": str(first.parent / "train.tsv")}, SHORT | {"steps": 1, "lr": 1e-12}
     run = regard.train(entry, tmp_path / "run", init=first, quiet=True, data=data, train=short)
-    close_tensors(*tensors_of(run.folder, first))
+    close_tensors(trained_tensors_of(run.folder), *tensors_of(first))
     own, given = artifacts_of("tokenizer.json", run.folder, first)
     assert own == given
     options = {"quiet": True, "data": data, "train": short}

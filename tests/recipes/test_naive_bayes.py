@@ -59,6 +59,16 @@ def test_attention_weights_the_ratios():
     close(scores(source.text._replace(items=items), source.ratios)[0], expected)
 
 
+def test_scores_are_divided_with_those_of_the_counts():
+    classifier, source = model(), attach_ratios(pad(ROWS), RATIOS)
+    for parameter in classifier.writer.parameters():
+        torch.nn.init.normal_(parameter)
+    with torch.no_grad():
+        before = classifier(source).log()
+        classifier.writer.divide_scores(1.7)
+        close(classifier(source), (before / 1.7).softmax(-1))
+
+
 def test_every_parameter_has_a_gradient_except_the_keys_while_the_query_is_zero():
     classifier = model()
     torch.nn.init.normal_(classifier.writer.output.weight)  # zero would stop all gradients

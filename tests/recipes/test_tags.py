@@ -158,6 +158,8 @@ def test_names_are_recognized_by_the_word_before_them(run, capsys):
     with pytest.warns(UserWarning, match="input 3 is empty: it has no tokens to tag"):
         answers = trained.predict(["mister hill saw", ["the", "hill", "saw"], ""])
     assert answers == [["O", "B-NAME", "O"], ["O"] * 3, []]
+    with pytest.warns(UserWarning, match="input 1: all of its subwords are unknown, so the answer"):
+        trained.predict(["\u4e2d \u6587"])
     for bad in (None, [["the"]], ("the", None)):
         with pytest.raises(UserError, match="input 1 must be a text or a list of tokens, got"):
             trained.predict([bad])

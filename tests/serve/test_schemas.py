@@ -70,7 +70,7 @@ def test_options_are_the_settings_of_answers_but_not_those_of_reading() -> None:
     assert found["translate"] == found["dates"] == found["caption"] == search
     assert found["language"] == sampling | {"length", "context"}
     assert found["draw"] == sampling | {"guidance", "n_best"}
-    assert found["reviews"] == found["images"] == {"n_best"}
+    assert found["reviews"] == found["images"] == {"n_best", "threshold"}
     assert found["boxes"] == found["points"] == found["events"] == {"threshold"}
     assert found["rebuild"] == {"energy"}
     assert found["tags"] == found["tracks"] == set()

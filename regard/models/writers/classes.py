@@ -37,6 +37,11 @@ class ClassWriter(VectorWriter):
             )
         self.class_weights = tuple(class_weights)
 
+    def divide_scores(self, temperature: float) -> None:
+        """Divide the parameters of which the scores are a linear function."""
+        for parameter in self.output.parameters():
+            parameter.data /= temperature
+
     def answer(self, hidden: Any) -> Float[Tensor, "batch classes"]:
         return widen(self.scores(hidden)).softmax(-1)
 

@@ -40,6 +40,7 @@ class ClassAnswer(TypedDict):
     """The most probable of several classes."""
 
     label: str
+    """Its name; <reject> if its probability is below the threshold."""
     probability: Fraction
     labels: dict[str, Fraction]
     """Probability by class, largest first; n_best of them if it is above 1."""
@@ -49,7 +50,7 @@ class LabelsAnswer(TypedDict):
     """Labels that hold for an input."""
 
     predicted: list[str]
-    """Labels with a probability of at least 0.5."""
+    """Labels with a probability of at least the threshold, by default 0.5."""
     labels: dict[str, Fraction]
     """Probability by label, largest first; n_best of them if it is above 1."""
 

@@ -5,10 +5,11 @@ from typing import Annotated
 from regard.errors import UserError
 from regard.models.config import ModelConfig
 from regard.models.cores.config import CoreConfig, max_length_of
-from regard.settings.ranges import Range
+from regard.settings.ranges import Fraction, Range
 from regard.training.config import TrainConfig
 
 NBest = Annotated[int, Range(1, 1_000)]
+Threshold = Fraction | None
 
 COSINE = TrainConfig(
     steps=1000, schedule="cosine", label_smoothing=0.0, precision="auto", average=0, patience=0

@@ -279,6 +279,13 @@ class Recipe(ABC, Generic[ConfigT]):
         names = self.monitored or tuple(scores)
         return {name: scores[name] for name in names if isinstance(scores[name], int | float)}
 
+    def calibrate(self, model: Any) -> dict[str, float]:
+        """Scale the scores of the selected model so that probabilities fit the validation data.
+
+        Returns the validation metrics that change, and the temperature; nothing if none is fitted.
+        """
+        return {}
+
     def inference(self, model: nn.Module) -> ActiveModel:
         """Return the model in eval mode, with its engine."""
         return ActiveModel(model, decodes=self.decodes, recipe=self.run.recipe)
@@ -489,6 +496,12 @@ class FileRecipe(Recipe[ConfigT]):
 def one_line(text: str) -> str:
     """Return a text in one line."""
     return " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
+
+
+def unknown_text(number: int, tokenizer: Tokenizer) -> str:
+    """Return a notice about a text whose tokens are all unknown."""
+    noun = tokenizer.noun
+    return f"input {number}: all of its {noun} are unknown, so the answer does not depend on them"
 
 
 def plan_by_count(rows: Sized, most: int) -> list[range]:

@@ -8,7 +8,7 @@ from regard.layers.positions.config import NoPositionsConfig
 from regard.models.config import ClassifierConfig
 from regard.models.cores.config import TransformerConfig
 from regard.recipes.base.answers import target_answer
-from regard.recipes.base.config import COSINE, NBest
+from regard.recipes.base.config import COSINE, NBest, Threshold
 from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_DECODER, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Range
@@ -41,6 +41,9 @@ class ImagesRunConfig:
     probability 1/2. auto: none for numbers, which may depend on positions, else shift."""
     n_best: NBest = 1
     """Number of classes that `predict` prints for each input, most probable first."""
+    threshold: Threshold = None
+    """Lowest probability of an answer: an input whose most probable class has less has the answer
+    <reject>. Of several labels, those with at least this are predicted; by default 0.5."""
     batch: Batch = 128
     """Images per batch."""
     train: TrainConfig = replace(
@@ -61,7 +64,7 @@ ENTRY = Entry(
     summary="image classification: a folder of images per class, or IDX files; built-in digits if "
     "not given",
     config=ImagesRunConfig,
-    answers=("n_best",),
+    answers=("n_best", "threshold"),
     answer=target_answer,
     input="image",
     unused=(*NO_DECODER, *BATCHES_BY_COUNT),

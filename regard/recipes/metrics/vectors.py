@@ -2,15 +2,22 @@
 
 accuracy   = 100 * inputs whose most likely class is correct / all
 nll        = mean of -log p(target), nats
+ECE        = sum over bins of |n_hits - sum of p| / n, percent: p is the probability of the most
+             likely class; 15 bins of p of equal width, closed above; n_hits of a bin: its inputs
+             whose most likely class is correct (expected calibration error)
 F1         = 2 TP / (2 TP + FP + FN), percent; macro: mean over classes or labels; micro: of sums
 exact      = 100 * inputs with all labels correct / all
 AP         = sum over thresholds of (recall - previous recall) * precision, percent; mean over
              the labels that occur
 R^2        = 1 - sum (y - y')^2 / sum (y' - mean of y')^2
 
-A label is predicted if its probability is at least 0.5.
+coverage   = 100 * inputs whose most likely class has a probability of at least a threshold / all;
+             answered accuracy: the accuracy of these
 
-Source: manning2008, sections 8.3 (F1), 8.4 (average precision) and 13.6 (micro and macro).
+A label is predicted if its probability is at least a threshold, by default 0.5.
+
+Source: manning2008, sections 8.3 (F1), 8.4 (average precision) and 13.6 (micro and macro); ECE
+        guo2017, section 2.
 """
 
 import math
@@ -25,7 +32,8 @@ from regard.recipes.metrics.counts import count_scores
 MAX_CONFUSION = 100
 """Largest number of classes of a confusion matrix."""
 LABEL_THRESHOLD = 0.5
-"""Lowest probability of a predicted label."""
+"""Lowest probability of a predicted label, by default."""
+_BINS = 15
 _TINY = 1e-38
 
 
@@ -42,8 +50,12 @@ def predict_all(model: nn.Module, batches: Iterable[Any]) -> tuple[Tensor, Tenso
     return torch.cat(answers)[back], torch.cat(targets)[back]
 
 
-def class_scores(probabilities: Tensor, target: Tensor, names: Sequence[str]) -> dict[str, Any]:
-    """Return accuracy, macro F1, nll, the metrics of each class, and the confusion matrix.
+def class_scores(
+    probabilities: Tensor, target: Tensor, names: Sequence[str], *, threshold: float | None = None
+) -> dict[str, Any]:
+    """Return accuracy, macro F1, nll, ECE, the metrics of each class, and the confusion matrix.
+
+    With a threshold, also coverage and the accuracy of the answered, if there are any.
 
     Shapes: probabilities (rows, classes), target (rows,). confusion[i][j]: number of examples of
             class i that are predicted as j.
@@ -55,19 +67,41 @@ def class_scores(probabilities: Tensor, target: Tensor, names: Sequence[str]) ->
         "accuracy": 100 * (predicted == target).double().mean().item(),
         "macro_f1": _mean(_f1s(hits, found + present)),
         "nll": -probabilities.gather(1, target[:, None]).clamp(min=_TINY).log().mean().item(),
+        "ece": calibration_error(probabilities, target),
         "classes": count_scores(names, hits.tolist(), found.tolist(), present.tolist()),
     }
+    if threshold is not None:
+        is_answered = probabilities.max(-1).values >= threshold
+        scores["coverage"] = 100 * is_answered.double().mean().item()
+        if is_answered.any():
+            is_hit = (predicted == target)[is_answered]
+            scores["answered_accuracy"] = 100 * is_hit.double().mean().item()
     if count <= MAX_CONFUSION:
         scores["confusion"] = confusion.tolist()
     return scores
 
 
-def label_scores(probabilities: Tensor, target: Tensor, names: Sequence[str]) -> dict[str, Any]:
+def calibration_error(probabilities: Tensor, target: Tensor) -> float:
+    """Return the ECE in percent of probabilities (rows, classes) for classes (rows,)."""
+    confidence, predicted = probabilities.double().max(-1)
+    index = (confidence * _BINS).ceil().long().clamp(1, _BINS) - 1
+    gaps = torch.zeros(_BINS, dtype=confidence.dtype)
+    gaps.index_add_(0, index, (predicted == target).double() - confidence)
+    return 100 * gaps.abs().sum().item() / len(target)
+
+
+def label_scores(
+    probabilities: Tensor,
+    target: Tensor,
+    names: Sequence[str],
+    *,
+    threshold: float = LABEL_THRESHOLD,
+) -> dict[str, Any]:
     """Return micro and macro F1, exact match, mean AP and nll of labels (rows, labels).
 
     Also precision, recall and F1 of each label. AP is left out if no label occurs.
     """
-    predicted, present = probabilities >= LABEL_THRESHOLD, target.bool()
+    predicted, present = probabilities >= threshold, target.bool()
     hits, found, count = (predicted & present).sum(0), predicted.sum(0), present.sum(0)
     precisions = []
     for scores, is_present in zip(probabilities.T, present.T, strict=True):

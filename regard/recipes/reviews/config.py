@@ -7,7 +7,7 @@ from regard.data.config import LabeledConfig, TextTokenizerConfig
 from regard.models.config import TextClassifierConfig
 from regard.models.cores.config import RecurrentConfig
 from regard.recipes.base.answers import target_answer
-from regard.recipes.base.config import COSINE, NBest
+from regard.recipes.base.config import COSINE, NBest, Threshold
 from regard.recipes.base.entry import NO_DECODER, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import FractionBelowOne
@@ -35,6 +35,9 @@ class ReviewsRunConfig:
     bigrams of both. For classes only. (wang2012)"""
     n_best: NBest = 1
     """Number of classes that `predict` prints for each input, most probable first."""
+    threshold: Threshold = None
+    """Lowest probability of an answer: an input whose most probable class has less has the answer
+    <reject>. Of several labels, those with at least this are predicted; by default 0.5."""
     train: TrainConfig = replace(
         COSINE,
         steps=1500,
@@ -66,7 +69,7 @@ ENTRY = Entry(
     summary="text classification (sentiment of reviews), from your own texts; synthetic reviews if "
     "not given",
     config=ReviewsRunConfig,
-    answers=("n_best",),
+    answers=("n_best", "threshold"),
     answer=target_answer,
     unused=NO_DECODER,
     recipe="regard.recipes.reviews.recipe:ReviewsRecipe",

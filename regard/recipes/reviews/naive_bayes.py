@@ -118,6 +118,10 @@ class NaiveBayesWriter(ClassWriter):
         vector, ratio_scores = hidden
         return widen(super().scores(vector)) + ratio_scores
 
+    def divide_scores(self, temperature: float) -> None:
+        super().divide_scores(temperature)
+        self.ratio_scores.scale.data /= temperature
+
     def terms(
         self, encoded: Padded, weights: Float[Tensor, "combination size"], source: Any
     ) -> Contributions:

@@ -29,7 +29,7 @@ from regard.models.model import Model
 from regard.models.readers.tokens import TokenReader
 from regard.models.writers.vector import VectorWriter
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.recipe import Dataset, Example, FileRecipe, plan_by_length
+from regard.recipes.base.recipe import Dataset, Example, FileRecipe, plan_by_length, unknown_text
 from regard.recipes.reviews.config import ReviewsRunConfig
 from regard.recipes.reviews.log_count_ratios import KINDS, LogCountRatios
 from regard.recipes.reviews.naive_bayes import NaiveBayesWriter, RatioTextReader, attach_ratios
@@ -158,6 +158,8 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig], FileRecipe[ReviewsRunConfig]
             size = f"{len(ids)} {self.tokenizer.noun}"
             raise UserError(f"input {number} has {size}, more than {most}")
         ratios = None if self.ratios is None else self.ratios.compute(self._segment(text))
+        if self.tokenizer.is_unknown(ids) and (ratios is None or not ratios.any()):
+            self.notify(unknown_text(number, self.tokenizer))
         return [(text, ids, ratios)]
 
     def plan(self, rows: Sequence[Any]) -> list[range]:

@@ -45,6 +45,7 @@ from regard.recipes.base.recipe import (
     FileRecipe,
     join_items,
     plan_by_length,
+    unknown_text,
 )
 from regard.recipes.base.scoring import device_of
 from regard.recipes.metrics.tags import find_scheme, get_entities, tag_scores
@@ -205,6 +206,8 @@ class TagsRecipe(FileRecipe[TagsRunConfig]):
         if len(ids) > most:
             size = f"{len(ids)} {self.tokenizer.noun}"
             raise UserError(f"input {number} has {size}, more than {most}")
+        if self.tokenizer.is_unknown(ids):
+            self.notify(unknown_text(number, self.tokenizer))
         text = given if isinstance(given, str) else " ".join(given)
         return [Words(text, tokens, offsets, ids, starts)]
 

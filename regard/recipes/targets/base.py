@@ -82,12 +82,17 @@ class Target(ABC):
         """
 
     @abstractmethod
-    def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Any]:
+    def metrics(
+        self, outputs: Tensor, targets: Tensor, threshold: float | None = None
+    ) -> dict[str, Any]:
         """Return the metrics of all inputs, and of each class, label or number."""
 
     @abstractmethod
-    def answer(self, output: Tensor, n_best: int = 1) -> Answer:
-        """Return the answer for one output (size,), with the `n_best` best ones as `ranked`."""
+    def answer(self, output: Tensor, n_best: int = 1, threshold: float | None = None) -> Answer:
+        """Return the answer for one output (size,), with the `n_best` best ones as `ranked`.
+
+        threshold: lowest probability of a class that is answered, or of a predicted label.
+        """
 
     @abstractmethod
     def reference(self, target: Any) -> object:
@@ -98,8 +103,8 @@ class Target(ABC):
         """Return at most `most` scores of an output (size,) to explain, the best first."""
 
     @abstractmethod
-    def log_prob(self, output: Tensor) -> Tensor:
-        """Return log p of the answer for an output (size,)."""
+    def log_prob(self, output: Tensor, threshold: float | None = None) -> Tensor:
+        """Return log p of the answer for an output (size,), also of a class that is rejected."""
 
 
 def parse_rows(raw: RawTargets, parse: Callable[[str], Any]) -> tuple[list[int], list[Any]]:

@@ -22,6 +22,8 @@ from regard.recipes.base.recipe import Answer, EmptyAnswerError, Ranked, one_lin
 from regard.recipes.metrics.vectors import LABEL_THRESHOLD, class_scores, label_scores
 from regard.recipes.targets.base import RawTargets, ScoreWeights, Target, TargetData, parse_rows
 
+REJECT = "<reject>"
+"""Label of an input whose most probable class has a probability below the threshold."""
 _LABELS, _WEIGHTS = "labels.json", "class_weights.json"
 MAX_SHOWN = 10
 
@@ -103,13 +105,17 @@ class ClassTarget(NamedTarget):
         options |= config.writer_options() | {"class_weights": self.class_weights}
         return ClassWriter(dim, len(self.names), **options)
 
-    def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Any]:
-        return class_scores(outputs, targets, self.names)
+    def metrics(
+        self, outputs: Tensor, targets: Tensor, threshold: float | None = None
+    ) -> dict[str, Any]:
+        return class_scores(outputs, targets, self.names, threshold=threshold)
 
-    def answer(self, output: Tensor, n_best: int = 1) -> Answer:
+    def answer(self, output: Tensor, n_best: int = 1, threshold: float | None = None) -> Answer:
         ranked = self.rank(output)
         label, probability = ranked[0]
         shown = ranked[: n_best if n_best > 1 else None]
+        if threshold is not None and probability < threshold:
+            label, ranked = REJECT, [Ranked(REJECT, probability)]
         json: ClassAnswer = {"label": label, "probability": probability, "labels": dict(shown)}
         return Answer(label, json, [one_line(label)], ranked[:n_best])
 
@@ -126,7 +132,7 @@ class ClassTarget(NamedTarget):
         names = [self.names[i] for i in chosen.tolist()]
         return ScoreWeights(names, rows, torch.zeros(len(chosen)), quantity)
 
-    def log_prob(self, output: Tensor) -> Tensor:
+    def log_prob(self, output: Tensor, threshold: float | None = None) -> Tensor:
         return output.max().log()
 
 
@@ -157,12 +163,14 @@ class LabelsTarget(NamedTarget):
     def build_writer(self, dim: int, config: ClassifierConfig, **options: Any) -> VectorWriter:
         return LabelWriter(dim, len(self.names), **config.writer_options(), **options)
 
-    def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Any]:
-        return label_scores(outputs, targets, self.names)
+    def metrics(
+        self, outputs: Tensor, targets: Tensor, threshold: float | None = None
+    ) -> dict[str, Any]:
+        return label_scores(outputs, targets, self.names, threshold=_or_default(threshold))
 
-    def answer(self, output: Tensor, n_best: int = 1) -> Answer:
+    def answer(self, output: Tensor, n_best: int = 1, threshold: float | None = None) -> Answer:
         """Return the predicted set of labels and its probability; n_best > 1: the most likely."""
-        predicted = output >= LABEL_THRESHOLD
+        predicted = output >= _or_default(threshold)
         labels, ranked = self._to_names(predicted), self.rank(output)
         shown = ranked[: n_best if n_best > 1 else None]
         json: LabelsAnswer = {"predicted": list(labels), "labels": dict(shown)}
@@ -181,11 +189,15 @@ class LabelsTarget(NamedTarget):
         rows = torch.eye(len(self.names))[chosen]
         return ScoreWeights(names, rows, torch.zeros(len(chosen)), "log-odds")
 
-    def log_prob(self, output: Tensor) -> Tensor:
-        predicted = output >= LABEL_THRESHOLD
+    def log_prob(self, output: Tensor, threshold: float | None = None) -> Tensor:
+        predicted = output >= _or_default(threshold)
         if not predicted.any():
             raise EmptyAnswerError("no label is predicted, so there is nothing to differentiate")
         return output[predicted].log().sum()
 
     def _to_names(self, row: Tensor) -> tuple[str, ...]:
         return tuple(self.names[number] for number in row.nonzero().squeeze(1).tolist())
+
+
+def _or_default(threshold: float | None) -> float:
+    return LABEL_THRESHOLD if threshold is None else threshold

@@ -92,14 +92,18 @@ class NumberTarget(Target):
             **config.writer_options(),
         )
 
-    def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Any]:
+    def metrics(
+        self, outputs: Tensor, targets: Tensor, threshold: float | None = None
+    ) -> dict[str, Any]:
+        _refuse_threshold(threshold)
         scores: dict[str, Any] = number_scores(outputs, targets)
         if len(self.names) > 1:
             columns = zip(self.names, outputs.split(1, 1), targets.split(1, 1), strict=True)
             scores["numbers"] = {name: number_scores(*pair) for name, *pair in columns}
         return scores
 
-    def answer(self, output: Tensor, n_best: int = 1) -> Answer:
+    def answer(self, output: Tensor, n_best: int = 1, threshold: float | None = None) -> Answer:
+        _refuse_threshold(threshold)
         if n_best > 1:
             raise UserError(f"--n-best must be 1 for a run that predicts numbers, got {n_best}")
         numbers = output.double().tolist()
@@ -127,8 +131,13 @@ class NumberTarget(Target):
         shift = torch.tensor(self.scales.means)
         return ScoreWeights(self.names[:most], rows[:most], shift[:most], "number")
 
-    def log_prob(self, output: Tensor) -> Tensor:
+    def log_prob(self, output: Tensor, threshold: float | None = None) -> Tensor:
         raise UserError("this run predicts numbers, which have no probability to differentiate")
+
+
+def _refuse_threshold(threshold: float | None) -> None:
+    if threshold is not None:
+        raise UserError("--threshold is for classes and labels, and this run predicts numbers")
 
 
 def _parse_numbers(text: str, separator: str, count: int | None) -> list[float]:

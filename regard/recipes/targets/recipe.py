@@ -1,11 +1,13 @@
 """Recipes from inputs to one vector (`images`, `reviews`): a class, several labels, or numbers."""
 
+import copy
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from regard.errors import UserError
@@ -13,6 +15,7 @@ from regard.layers.pool import ClassToken
 from regard.look.maps import SampleMaps
 from regard.look.measures import MAX_SCORES, contribution_maps
 from regard.look.sample import Axis, Sample, format_score
+from regard.models.writers.classes import ClassWriter
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.recipe import Answer, ConfigT, Dataset, Example, Recipe, View
 from regard.recipes.base.scoring import device_of
@@ -20,6 +23,7 @@ from regard.recipes.metrics.vectors import predict_all
 from regard.recipes.targets.base import RawTargets, Target
 from regard.recipes.targets.labels import ClassTarget, LabelsTarget
 from regard.recipes.targets.numbers import NumberTarget
+from regard.recipes.targets.temperature import divide_by_temperature, fit_temperature
 from regard.trace import Trace
 
 
@@ -84,7 +88,31 @@ class TargetRecipe(Recipe[ConfigT]):
 
     def metrics(self, inference: ActiveModel, dataset: Dataset[Any]) -> dict[str, Any]:
         outputs, targets = predict_all(inference.model, self.evaluation_batches(dataset))
-        return self.target.metrics(outputs, targets) | {"signature": self.target.signature}
+        scores = self.target.metrics(outputs, targets, self.settings.threshold)
+        return scores | {"signature": self.target.signature}
+
+    def calibrate(self, model: Any) -> dict[str, float]:
+        """Divide the scores of classes by the temperature that fits the validation data."""
+        writer = model.writer
+        if not isinstance(self.target, ClassTarget) or not isinstance(writer, ClassWriter):
+            return {}
+        outputs, targets = predict_all(model, self.evaluation_batches(self.encoded_val))
+        temperature = fit_temperature(outputs, targets)
+        expected = divide_by_temperature(outputs, temperature)
+        parameters = copy.deepcopy(writer.state_dict())
+        writer.divide_scores(temperature)
+        found, _ = predict_all(model, self.evaluation_batches(self.encoded_val))
+        if not torch.allclose(found, expected, atol=1e-3):
+            writer.load_state_dict(parameters)
+            self.notify(f"no temperature: the scores of {type(writer).__name__} are not `output`'s")
+            return {}
+        before, after = (self.target.metrics(one, targets) for one in (outputs, found))
+        self.notify(
+            f"temperature {temperature:.3g}: validation nll {before['nll']:.4g} -> "
+            f"{after['nll']:.4g}, expected calibration error {before['ece']:.3g} -> "
+            f"{after['ece']:.3g} %"
+        )
+        return {"nll": after["nll"], "ece": after["ece"], "temperature": temperature}
 
     def forward(
         self, inference: ActiveModel, rows: Sequence[Any], trace: Trace | None = None
@@ -93,7 +121,8 @@ class TargetRecipe(Recipe[ConfigT]):
         return [*model(self.collate(rows).to(device_of(model))).cpu()]
 
     def postprocess(self, example: Example) -> Answer:
-        return self.target.answer(example.outputs[0], self.settings.n_best)
+        settings = self.settings
+        return self.target.answer(example.outputs[0], settings.n_best, settings.threshold)
 
     def to_rows(self, answer: Answer, suffix: str, number: int) -> list[dict[str, Any]]:
         if isinstance(self.target, NumberTarget):
@@ -101,7 +130,8 @@ class TargetRecipe(Recipe[ConfigT]):
         return super().to_rows(answer, suffix, number)
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
-        best = self.target.answer(example.outputs[i]).ranked[0]
+        threshold = self.settings.threshold
+        best = self.target.answer(example.outputs[i], threshold=threshold).ranked[0]
         sample = self.input_sample(inference, example)
         axes = sample.axes | {"queries": Axis(labels=(best.text,), kind="answer")}
         pool = inference.model.writer.pool
@@ -130,4 +160,5 @@ class TargetRecipe(Recipe[ConfigT]):
         )
 
     def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
-        return self.target.log_prob(model(self.collate(example.rows).to(device_of(model)))[0])
+        outputs = model(self.collate(example.rows).to(device_of(model)))
+        return self.target.log_prob(outputs[0], self.settings.threshold)

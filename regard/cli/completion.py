@@ -75,7 +75,7 @@ def complete(words: Sequence[str]) -> list[str]:
         found = ["--help", *sorted(_options(before))]
     elif before[-1].startswith("--"):
         found = _options(before[:-1]).get(before[-1], [])
-    elif before == ["train"]:
+    elif before in (["train"], ["sweep"]):
         found = list(RECIPES)
     elif before == ["completion"]:
         found = list(_SCRIPTS)

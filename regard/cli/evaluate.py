@@ -38,7 +38,7 @@ class EvaluateOptions(DecodingOptions):
 def run(argv: list[str]) -> int:
     """Parse the options, evaluate and print the scores."""
     command = read_command(
-        argv, EvaluateOptions(), usage=USAGE, about=ABOUT, settings_of=_test_settings
+        argv, EvaluateOptions(), usage=USAGE, about=ABOUT, settings_of=test_settings
     )
     if command is None:
         return DONE
@@ -62,7 +62,7 @@ def run(argv: list[str]) -> int:
     return DONE
 
 
-def _test_settings(run: Run) -> tuple[Any, list[str]]:
+def test_settings(run: Run) -> tuple[Any, list[str]]:
     """Return the settings of a run without its test data, and the paths that may change."""
     entry, config = get_entry(run.recipe), without_test(run.config)
     paths = settings_by_path(config)

@@ -22,6 +22,8 @@ from regard.system.verbosity import set_verbosity, take_verbosity
 COMMANDS = {
     "train": "train the model of a recipe, or resume a run that was stopped",
     "evaluate": "evaluate a trained model on test data",
+    "compare": "compare runs: settings, test metrics with intervals, answers",
+    "sweep": "train a recipe over a grid of settings and seeds, and compare the runs",
     "predict": "run a trained model on a text, a file, or lines of standard input",
     "look": "show the attention weights of a trained model",
     "serve": "answer requests over HTTP with trained runs, with a page",
@@ -36,6 +38,8 @@ COMMANDS = {
 }
 """Summary of each command; its function is `run` of regard.cli.COMMAND, but for some."""
 _FUNCTIONS = {
+    "compare": "experiments.compare:run",
+    "sweep": "experiments.sweep:run",
     "new": "own_recipe:write_recipe",
     "import": "exchange:run_import",
     "export": "exchange:run_export",

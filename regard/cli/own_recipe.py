@@ -57,6 +57,6 @@ def run_own(own: Entry, argv: Sequence[str] | None = None) -> int:
     folder = peek_option(words, "run")
     # The settings of a folder that holds a run are used, not those of the recipe.
     is_run = folder is not None and (Path(folder) / "run.json").is_file()
-    if words[:1] == ["train"] and not is_run:
+    if words[:1] in (["train"], ["sweep"]) and not is_run:
         words.insert(1, own.name)
     return main(words)

@@ -2,9 +2,10 @@
 
 import importlib
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -61,6 +62,9 @@ class TrainOptions:
     """Print all settings in the format of --config, and exit."""
 
 
+OptionsT = TypeVar("OptionsT", bound=TrainOptions)
+
+
 def run(argv: list[str]) -> int:
     """Parse the options, train and print the test scores."""
     if wants_help(argv) and argv[0].startswith("-"):
@@ -68,7 +72,17 @@ def run(argv: list[str]) -> int:
         print(f"{page(USAGE, ABOUT, collect_groups(TrainOptions()))}\n\nRecipes.\n{recipes}\n")
         print("`regard train RECIPE --help` explains the settings of a recipe.")
         return DONE
-    options, init = TrainOptions(), peek_option(argv, "init")
+    found = read_training(argv, TrainOptions(), usage=USAGE, about=ABOUT)
+    if found is None:
+        return DONE
+    return _train(found[1].run or Path("runs") / found[0].recipe, *found)
+
+
+def read_training(
+    argv: Sequence[str], options: OptionsT, *, usage: str, about: str
+) -> tuple[Run, OptionsT] | None:
+    """Parse the options of a training; None after its help or its settings were printed."""
+    init = peek_option(argv, "init")
     preset, file = peek_option(argv, "preset"), peek_option(argv, "config")
     if argv and not argv[0].startswith("-"):
         recipe, *words = argv
@@ -79,7 +93,7 @@ def run(argv: list[str]) -> int:
         if folder is None:
             names = ", ".join(RECIPES)
             raise UserError(
-                f"RECIPE is missing: {USAGE}; the recipes are {names}. --run RUN continues a run"
+                f"RECIPE is missing: {usage}; the recipes are {names}. --run RUN continues a run"
             )
         if init is not None or preset is not None:
             raise UserError(f"--init and --preset need a RECIPE: {folder} has its own settings")
@@ -90,26 +104,26 @@ def run(argv: list[str]) -> int:
         changes = read_settings(Path(file))
         config = apply_changes(config, changes, called=lambda name: f"{file}: {name}")
     if wants_help(words):
-        usage = USAGE.replace("RECIPE", recipe)
+        usage = usage.replace("RECIPE", recipe)
         groups = [*collect_groups(options), *collect_groups(apply_variants(config, words))]
-        print(page(usage, ABOUT, groups, hidden=entry.unused))
-        return DONE
+        print(page(usage, about, groups, hidden=entry.unused))
+        return None
     parsed = parse(words, options, config)
     if parsed.own.print_config:
         print(yaml.safe_dump(to_plain(parsed.config), sort_keys=False, allow_unicode=True), end="")
-        return DONE
+        return None
     run = Run(recipe=recipe, seed=parsed.own.seed, config=parsed.config, init=start)
-    return _train(parsed.own.run or Path("runs") / recipe, run, parsed.own.threads)
+    return run, parsed.own
 
 
-def _train(folder: Path, run: Run, threads: int | None) -> int:
+def _train(folder: Path, run: Run, options: TrainOptions) -> int:
     get_entry(run.recipe).check(run.config)
     check_run_folder(folder, run)
     keep_freed_memory()
     announce_compiling()
     with report_slow(print_notice, "loading PyTorch"):
         training = importlib.import_module("regard.recipes.training")
-    result = training.train_run(folder, run, threads=threads, notify=print_notice)
+    result = training.train_run(folder, run, threads=options.threads, notify=print_notice)
     if result.is_interrupted:
         return INTERRUPTED
     if not result.report or verbosity() == "quiet":

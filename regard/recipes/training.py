@@ -41,7 +41,8 @@ class RunResult(NamedTuple):
     """Result of `train_run` on the calling process."""
 
     report: dict[str, Any] | None
-    """Content of report.json; None if interrupted, and on processes other than the main one."""
+    """Content of report.json; None if interrupted or paused, and on processes other than the main
+    one."""
     is_interrupted: bool
     was_finished: bool
     """True if the run was finished before, so that nothing was done."""
@@ -113,12 +114,14 @@ def train_run(
     *,
     threads: int | None = None,
     notify: Callable[[str], None] = print,
+    until: float = 1.0,
 ) -> RunResult:
     """Train a run in its folder, or resume its last checkpoint, and evaluate it on its test data.
 
     The precision `auto` becomes the one the run started with, or else the faster one here.
 
     notify:  called with progress messages, on the main process.
+    until:   fraction of the run from which on it pauses after a validation (`fit`).
     Raises:  UserError if the folder holds another run, another process works in it, or the data is
              not usable or was edited since the run started; Diverged at a NaN loss.
     """
@@ -143,8 +146,8 @@ def train_run(
         if opened.is_resumed:
             notify(f"continuing the run in {folder}")
         recipe = create_recipe(opened.run, notify)
-        result = _fit(recipe, opened, world, notify)
-        if result.is_interrupted or not world.is_main:
+        result = _fit(recipe, opened, world, notify, until)
+        if result.stop_reason in ("interrupted", "paused") or not world.is_main:
             return RunResult(None, is_interrupted=result.is_interrupted, was_finished=False)
         report = _make_report(folder, recipe, result, device=str(world.device), notify=notify)
         opened.write_report(report)
@@ -168,7 +171,11 @@ def _copy_pipes(run: Run, folder: Path) -> Run:
 
 
 def _fit(
-    recipe: Recipe[Any], opened: RunFolder, world: World, notify: Callable[[str], None]
+    recipe: Recipe[Any],
+    opened: RunFolder,
+    world: World,
+    notify: Callable[[str], None],
+    until: float,
 ) -> Result:
     run, folder = opened.run, opened.path
     notify(f"reading {', '.join(data_paths(run).values()) or 'the data'}")
@@ -225,6 +232,7 @@ def _fit(
             maximize=recipe.higher_is_better,
             fingerprint=training_fingerprint(run),
             unit=recipe.unit,
+            until=until,
         )
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):

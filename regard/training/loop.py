@@ -67,7 +67,8 @@ class Result:
     """Result of a run."""
 
     stop_reason: str
-    """Limit that ended the run: steps, epochs, minutes, patience; interrupted (by a signal)."""
+    """Limit that ended the run: steps, epochs, minutes, patience; interrupted (by a signal); paused
+    (`until`)."""
     selected: str
     """Weights in model.safetensors: best, ema (the best EMA), average (of the last) or none."""
     metrics: dict[str, float]
@@ -94,6 +95,7 @@ def fit(
     fingerprint: Mapping[str, Any] | None = None,
     unit: str = "tokens",
     world: World | None = None,
+    until: float = 1.0,
 ) -> Result:
     """Train `model`, or resume a run that was stopped in the same folder. The model ends with the
     selected weights: the mean of the last validations if it scores at least as well as the best
@@ -113,6 +115,8 @@ def fit(
             resumed.
         unit: what rates in the log count: tokens, or a name of the examples.
         world: the processes that train together; by default those of torchrun.
+        until: fraction of the run, by steps or by whole epochs, from which on it pauses after
+            a validation.
 
     Raises:
         Diverged: the loss is NaN or infinite.
@@ -150,6 +154,7 @@ def fit(
             maximize=maximize,
             settings=settings,
             unit=unit,
+            until=until,
         )
         with run.log:
             return run.run()
@@ -181,6 +186,7 @@ class _Run:
     maximize: bool
     settings: dict[str, Any]
     unit: str
+    until: float
 
     def __post_init__(self) -> None:
         config, folder = self.config, self.folder
@@ -241,7 +247,7 @@ class _Run:
             elif progress.is_checkpoint_due(config, saved=self.saved):
                 self.save()
             limit = progress.limit_reached(config)
-            if limit or self.is_stopping():
+            if limit or self.is_stopping() or progress.is_pause_due(config, self.until):
                 break
             self.step()
         if limit == "minutes" and not 0 < progress.planned_steps <= progress.step:
@@ -485,7 +491,8 @@ class _Run:
             self.save()
         self.log.note(f"Stopped after step {progress.step}; saved. Run the same command to resume.")
         selected = self.best_kind if progress.best_step else "none"
-        return self.result("interrupted", selected, progress.best)
+        reason = "interrupted" if self.is_stopping() else "paused"
+        return self.result(reason, selected, progress.best)
 
     def finish(self, limit: str) -> Result | None:
         """Select the final weights; return None if a signal interrupts that."""

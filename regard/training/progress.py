@@ -160,6 +160,11 @@ class Progress:
             return True
         return 0 < 60 * config.checkpoint_minutes <= self.seconds - seconds
 
+    def is_pause_due(self, config: TrainConfig, until: float) -> bool:
+        """Return True after a validation from a fraction of the run on; never for a whole run."""
+        done = fraction_of_limit(config, step=self.step, epoch=self.epoch)
+        return until < 1 and self.last_validation == self.step > 0 and done >= until
+
     def record_validation(
         self, metrics: dict[str, float], *, metric: str, maximize: bool, window: int
     ) -> bool:
@@ -181,6 +186,12 @@ class Progress:
 def steps_per_epoch(config: TrainConfig, *, batches: int) -> int:
     """Return the number of optimizer steps of an epoch with so many batches."""
     return math.ceil(batches / config.accumulate)
+
+
+def fraction_of_limit(config: TrainConfig, *, step: int, epoch: int) -> float:
+    """Return the completed fraction of a run by steps or whole epochs, the larger one."""
+    by_steps = step / config.steps if config.steps is not None else 0.0
+    return max(by_steps, epoch / config.epochs if config.epochs is not None else 0.0)
 
 
 def is_at_least(

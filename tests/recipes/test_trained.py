@@ -48,7 +48,7 @@ def test_predict_answers_in_order_independently_of_other_inputs(
 def test_references_of_any_form_are_shown_in_samples(trained_run, reference, shown) -> None:
     dataset = trained_run.recipe.load("test")
     other = dataclasses.replace(dataset, references=[reference] * len(dataset))
-    samples = trained_run._samples(trained_run.recipe, other)
+    samples = trained_run._samples(trained_run.recipe, other, range(2))
     assert {sample["reference"] for sample in samples} == {shown}
 
 

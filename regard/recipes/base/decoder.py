@@ -22,8 +22,18 @@ from regard.models.cores.transformer import Transformer
 from regard.models.decoder_terms import explain_decoder
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.answers import GeneratedText
-from regard.recipes.base.recipe import Answer, ConfigT, Example, Ranked, Recipe, one_line
+from regard.recipes.base.recipe import (
+    Answer,
+    ConfigT,
+    Dataset,
+    Example,
+    Ranked,
+    Recipe,
+    Results,
+    one_line,
+)
 from regard.recipes.base.scoring import device_of
+from regard.recipes.metrics.text import exact_match
 
 
 class DecoderRecipe(Recipe[ConfigT]):
@@ -54,6 +64,17 @@ class DecoderRecipe(Recipe[ConfigT]):
         is_test:    compute the metrics that do not select a checkpoint, too.
         """
 
+    def metrics(
+        self, inference: ActiveModel, dataset: Dataset[Any], *, limit: int | None = None
+    ) -> dict[str, Any]:
+        return self.results(inference, dataset, limit=limit).scores
+
+    @abstractmethod
+    def results(
+        self, inference: ActiveModel, dataset: Dataset[Any], *, limit: int | None = None
+    ) -> Results:
+        """Return the metrics of the first `limit` examples; their loss is that of all."""
+
     def score_outputs(
         self,
         outputs: Sequence[str],
@@ -61,7 +82,7 @@ class DecoderRecipe(Recipe[ConfigT]):
         nll: float,
         *,
         is_test: bool,
-    ) -> dict[str, Any]:
+    ) -> Results:
         """Return `text_scores`, and nll and perplexity per target token.
 
         An output has the Unicode form, case and white space of the tokenizer, so the references get
@@ -71,13 +92,21 @@ class DecoderRecipe(Recipe[ConfigT]):
         normal = [[self.tokenizer.normalize(text) for text in own] for own in references]
         scores = self.text_scores(outputs, normal, is_test=is_test)
         case = ", lowercased" if form.lowercase else ""
-        return scores | {
+        scores |= {
             "signature": f"{scores['signature']}; references normalized: {form.normalize}{case}",
             "nll": nll,
             "perplexity": math.exp(min(nll, 100.0)),
             "beam": self.settings.decode.beam,
             "length_penalty": self.settings.decode.length_penalty,
         }
+
+        def rescore(rows: Sequence[int]) -> dict[str, float]:
+            if "exact_match" not in scores:
+                return {}
+            found, own = [outputs[i] for i in rows], [normal[i] for i in rows]
+            return {"exact_match": exact_match(found, own)}
+
+        return Results(scores, rescore, outputs, normal)
 
     def search_config(self) -> DecodeConfig:
         """Return the settings of the search, limited to the number of learned positions."""

@@ -80,6 +80,17 @@ class Answer:
     """False if the answer is cut at the maximum length."""
 
 
+class Results(NamedTuple):
+    """Metrics of examples, and what the same metrics of others of them are computed from."""
+
+    scores: dict[str, Any]
+    rescore: Callable[[Sequence[int]], Mapping[str, Any]]
+    """Returns metrics of examples by index, which may be repeated."""
+    outputs: Sequence[str] = ()
+    """Texts that sacrebleu scores, if any."""
+    references: Sequence[Sequence[str]] = ()
+
+
 class View(Sequence[Any]):
     """Sequence whose items are computed when they are read."""
 
@@ -272,6 +283,10 @@ class Recipe(ABC, Generic[ConfigT]):
     @abstractmethod
     def metrics(self, inference: ActiveModel, dataset: Dataset[Any]) -> dict[str, Any]:
         """Return the metrics of an encoded dataset, and their description as `signature`."""
+
+    def results(self, inference: ActiveModel, dataset: Dataset[Any]) -> Results:
+        """Return `metrics` of an encoded dataset, and those of its examples if they are known."""
+        return Results(self.metrics(inference, dataset), lambda _indices: {})
 
     def measure(self, model: nn.Module) -> dict[str, float]:
         """Return the validation metrics of a model."""

@@ -18,7 +18,7 @@ from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.decoder import DecoderRecipe
 from regard.recipes.base.inputs import Prompt
-from regard.recipes.base.recipe import ConfigT, Dataset, Example, View, join_items
+from regard.recipes.base.recipe import ConfigT, Dataset, Example, Results, View, join_items
 from regard.recipes.base.run import ARTIFACTS
 from regard.recipes.base.scoring import loss_per_token
 from regard.trace import Trace
@@ -97,9 +97,9 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
             return f"{len(source):,} {source.noun} in a joint vocabulary"
         return f"{len(source):,} source {source.noun} and {len(target):,} target {target.noun}"
 
-    def metrics(
+    def results(
         self, inference: ActiveModel, dataset: Dataset[Pairs], *, limit: int | None = None
-    ) -> dict[str, Any]:
+    ) -> Results:
         pairs, encoded = dataset.data, dataset.targets
         count = len(encoded) if limit is None else min(limit, len(encoded))
         rows = [Prompt("", encoded.sources[i].tolist(), i + 1) for i in range(count)]

@@ -29,6 +29,7 @@ from regard.recipes.base.recipe import (
     Example,
     File,
     Recipe,
+    Results,
     plan_by_count,
 )
 from regard.recipes.metrics.report import round_scores
@@ -256,7 +257,9 @@ class TrainedRun:
         with torch.no_grad(), self._without_autocast():
             scores = round_scores(recipe.metrics(self._active, dataset))
         if "samples" not in scores:
-            scores["samples"] = self._samples(recipe, dataset)
+            count = min(5, len(dataset))
+            chosen = [i * len(dataset) // count for i in range(count)]
+            scores["samples"] = self._samples(recipe, dataset, chosen)
         if predictions is not None:
             self._write_predictions(recipe, dataset, predictions)
         return {"data": dataset.origin, "examples": len(dataset)} | scores
@@ -400,12 +403,21 @@ class TrainedRun:
                     line["reference"] = dataset.references[i]
                 file.write(valid_text(json.dumps(line, ensure_ascii=False)) + "\n")
 
-    def _samples(self, recipe: Recipe[Any], dataset: Dataset[Any]) -> list[dict[str, str]]:
-        """Return a few examples, spread over the data, with their answers and references."""
+    def read_results(self) -> tuple[Dataset[Any], Results]:
+        """Return the test data of the run, and its metrics with those of single examples."""
+        dataset = self._read_test(self.recipe)
+        with torch.no_grad(), self._without_autocast():
+            return dataset, self.recipe.results(self._active, dataset)
+
+    def samples(self, chosen: Sequence[int]) -> list[dict[str, str]]:
+        """Return examples of the test data by index, with their answers and references."""
+        return self._samples(self.recipe, self._read_test(self.recipe), chosen)
+
+    def _samples(
+        self, recipe: Recipe[Any], dataset: Dataset[Any], chosen: Sequence[int]
+    ) -> list[dict[str, str]]:
         if dataset.references is None:
             return []
-        count = min(5, len(dataset))
-        chosen = [i * len(dataset) // count for i in range(count)]
         answers = self.compute_answers([dataset.inputs[i] for i in chosen], recipe)
         samples = []
         for i, answer in zip(chosen, answers, strict=True):

@@ -36,7 +36,7 @@ from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.decoder import DecoderRecipe
 from regard.recipes.base.pictures import patch_axis, to_image
-from regard.recipes.base.recipe import Dataset, Example, FileRecipe, View, plan_by_count
+from regard.recipes.base.recipe import Dataset, Example, FileRecipe, Results, View, plan_by_count
 from regard.recipes.base.scoring import mean_nll
 from regard.recipes.caption.config import CaptionRunConfig
 from regard.recipes.metrics.text import bleu, chrf, exact_match
@@ -136,9 +136,9 @@ class CaptionRecipe(DecoderRecipe[CaptionRunConfig], FileRecipe[CaptionRunConfig
         data, words = self.config.data, f"{len(self.tokenizer):,} {self.tokenizer.noun}"
         return f"images of {data.width} x {data.height}; {words}"
 
-    def metrics(
+    def results(
         self, inference: ActiveModel, dataset: Dataset[DescribedImages], *, limit: int | None = None
-    ) -> dict[str, Any]:
+    ) -> Results:
         images, batches = dataset.data, self._batches(dataset.data)
         decoding, indices = self.change({"n_best": 1}), images.epoch(0)[:limit]
         outputs: list[str] = []

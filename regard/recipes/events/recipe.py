@@ -41,7 +41,7 @@ from regard.models.model import Model
 from regard.models.readers.sound import FrameReader
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.inputs import TABLES, Input
-from regard.recipes.base.recipe import Answer, Dataset, Example, File, Recipe, View
+from regard.recipes.base.recipe import Answer, Dataset, Example, File, Recipe, Results, View
 from regard.recipes.base.scoring import device_of, set_log_prob
 from regard.recipes.events.config import EventsRunConfig
 from regard.recipes.metrics.events import event_scores
@@ -172,6 +172,9 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         return f"sounds of {data.seconds:g} s at {data.sample_rate} Hz, {count} kinds of events"
 
     def metrics(self, inference: ActiveModel, dataset: Dataset[Sounds]) -> dict[str, Any]:
+        return self.results(inference, dataset).scores
+
+    def results(self, inference: ActiveModel, dataset: Dataset[Sounds]) -> Results:
         threshold, seconds = self.config.threshold, self.config.data.seconds
         predicted: list[list[SoundEvent]] = []
         plan = plan_by_sum(dataset.data.sizes, self.batch_rows)
@@ -181,7 +184,11 @@ class EventsRecipe(Recipe[EventsRunConfig]):
                 predicted.append(answer.value)
         references = [dataset.data.load(i)[1] for i in range(len(dataset))]
         signature = f"onset within 50 ms, threshold {threshold:g}, segments of {seconds:g} s joined"
-        return event_scores(predicted, references) | {"signature": signature}
+
+        def score(rows: Sequence[int]) -> dict[str, Any]:
+            return event_scores([predicted[i] for i in rows], [references[i] for i in rows])
+
+        return Results(score(range(len(dataset))) | {"signature": signature}, score)
 
     @torch.no_grad()
     def detect(self, model: nn.Module, source: Tensor) -> list[list[EventPrediction]]:

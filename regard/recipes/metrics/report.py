@@ -1,6 +1,6 @@
 """Tables of scores and sample outputs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -74,6 +74,11 @@ def round_scores(scores: Any) -> Any:
     return [*map(round_scores, scores)] if isinstance(scores, list | tuple) else scores
 
 
+def metric_names(scores: Iterable[str]) -> dict[str, str]:
+    """Return the names of metrics in tables."""
+    return _NAMES if "perplexity" in scores else _NAMES | {"nll": "nll, nats"}
+
+
 def score_table(scores: Mapping[str, Any]) -> str:
     """Format the scores of a test set, their signature, and some sample outputs."""
     title = f"{scores['data']}: {scores['examples']:,} examples"
@@ -81,7 +86,7 @@ def score_table(scores: Mapping[str, Any]) -> str:
         title += ", greedy search" if scores["beam"] == 1 else f", beam {scores['beam']}"
         if scores["beam"] > 1 and "length_penalty" in scores:
             title += f", length penalty {scores['length_penalty']:g}"
-    names = _NAMES if "perplexity" in scores else _NAMES | {"nll": "nll, nats"}
+    names = metric_names(scores)
     # Other scores, such as those of a user's own recipe, keep their name.
     others = [name for name, value in scores.items() if isinstance(value, float)]
     rows = []

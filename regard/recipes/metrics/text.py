@@ -6,11 +6,13 @@ chrf    corpus chrF by sacrebleu                              popovic2015
 ter     corpus translation edit rate by sacrebleu             snover2006
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sacrebleu.metrics import BLEU, CHRF, TER
+from sacrebleu.significance import PairedTest
 
+from regard.recipes.metrics.bootstrap import Estimate
 from regard.recipes.metrics.config import BleuConfig
 
 
@@ -24,8 +26,7 @@ def bleu(
     outputs: Sequence[str], references: Sequence[Sequence[str]], config: BleuConfig
 ) -> dict[str, Any]:
     """Return corpus BLEU by sacrebleu, and its signature, which states how many references."""
-    # force: no warning about tokenized texts, since `tokenize` is set explicitly for them.
-    scorer = BLEU(tokenize=config.tokenize, lowercase=config.lowercase, force=True)
+    scorer = _bleu(config)
     score = float(scorer.corpus_score(list(outputs), _streams(references)).score)
     return {"bleu": score, "signature": str(scorer.get_signature())}
 
@@ -39,6 +40,38 @@ def further_scores(outputs: Sequence[str], references: Sequence[Sequence[str]]) 
 def chrf(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
     """Return corpus chrF by sacrebleu's default settings. Source: popovic2015."""
     return float(CHRF().corpus_score(list(outputs), _streams(references)).score)
+
+
+def paired_test(
+    outputs: Sequence[Sequence[str]],
+    references: Sequence[Sequence[str]],
+    config: BleuConfig,
+    *,
+    names: Sequence[str],
+    samples: int,
+) -> Mapping[str, list[Estimate]]:
+    """Return the estimates of sacrebleu's paired bootstrap of runs, by name of the metric.
+
+    outputs: of each run; the first one is the baseline.
+    """
+    metrics = {"bleu": _bleu(config), "chrf": CHRF(), "ter": TER()}
+    systems = [(str(number), own) for number, own in enumerate(outputs)]
+    estimates = {}
+    for name in names:
+        chosen, streams = {name: metrics[name]}, _streams(references)
+        test = PairedTest(systems, chosen, streams, test_type="bs", n_samples=samples)
+        results: Any = [*test()[1].values()][1]  # after the names of the systems
+        estimates[name] = []
+        for result in results:
+            mean, half = float(result.mean), float(result.ci)
+            one = Estimate(float(result.score), mean - half, mean + half, result.p_value)
+            estimates[name].append(one)
+    return estimates
+
+
+def _bleu(config: BleuConfig) -> BLEU:
+    # force: no warning about tokenized texts, since `tokenize` is set explicitly for them.
+    return BLEU(tokenize=config.tokenize, lowercase=config.lowercase, force=True)
 
 
 def _streams(references: Sequence[Sequence[str]]) -> list[Any]:

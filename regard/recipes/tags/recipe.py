@@ -43,6 +43,7 @@ from regard.recipes.base.recipe import (
     Dataset,
     Example,
     FileRecipe,
+    Results,
     join_items,
     plan_by_length,
     unknown_text,
@@ -154,11 +155,19 @@ class TagsRecipe(FileRecipe[TagsRunConfig]):
         return f"{len(self.tokenizer):,} {self.tokenizer.noun}, {len(self.labels)} tags"
 
     def metrics(self, inference: ActiveModel, dataset: Dataset[TaggedSentences]) -> dict[str, Any]:
+        return self.results(inference, dataset).scores
+
+    def results(self, inference: ActiveModel, dataset: Dataset[TaggedSentences]) -> Results:
         predicted, log_probs = self.predict_tags(inference.model, dataset.data)
-        scores = tag_scores(predicted, dataset.data.tags, has_entities=bool(self.scheme))
+
+        def score(rows: Sequence[int]) -> dict[str, Any]:
+            found, tags = [predicted[i] for i in rows], [dataset.data.tags[i] for i in rows]
+            return tag_scores(found, tags, has_entities=bool(self.scheme))
+
         unit = f"exact spans of {self.scheme} tags" if self.scheme else "single tokens"
         signature = f"{len(self.labels)} tags: {join_items(self.labels.names)}; scored: {unit}"
-        return scores | {"nll": -float(np.mean(log_probs)), "signature": signature}
+        loss = {"nll": -float(np.mean(log_probs)), "signature": signature}
+        return Results(score(range(len(predicted))) | loss, score)
 
     @torch.no_grad()
     def predict_tags(

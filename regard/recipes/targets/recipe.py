@@ -17,7 +17,7 @@ from regard.look.measures import MAX_SCORES, contribution_maps
 from regard.look.sample import Axis, Sample, format_score
 from regard.models.writers.classes import ClassWriter
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.recipe import Answer, ConfigT, Dataset, Example, Recipe, View
+from regard.recipes.base.recipe import Answer, ConfigT, Dataset, Example, Recipe, Results, View
 from regard.recipes.base.scoring import device_of
 from regard.recipes.metrics.vectors import predict_all
 from regard.recipes.targets.base import RawTargets, Target
@@ -87,9 +87,16 @@ class TargetRecipe(Recipe[ConfigT]):
         )
 
     def metrics(self, inference: ActiveModel, dataset: Dataset[Any]) -> dict[str, Any]:
+        return self.results(inference, dataset).scores
+
+    def results(self, inference: ActiveModel, dataset: Dataset[Any]) -> Results:
         outputs, targets = predict_all(inference.model, self.evaluation_batches(dataset))
-        scores = self.target.metrics(outputs, targets, self.settings.threshold)
-        return scores | {"signature": self.target.signature}
+
+        def score(rows: Any) -> dict[str, Any]:
+            return self.target.metrics(outputs[rows], targets[rows], self.settings.threshold)
+
+        scores = score(slice(None)) | {"signature": self.target.signature}
+        return Results(scores, score)
 
     def calibrate(self, model: Any) -> dict[str, float]:
         """Divide the scores of classes by the temperature that fits the validation data."""

@@ -1,0 +1,1 @@
+"""Commands on several runs: comparison, sweeps over settings."""

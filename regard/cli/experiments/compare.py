@@ -1,0 +1,135 @@
+"""`regard compare RUN RUN ...`: settings, test metrics and answers of runs beside each other."""
+
+import importlib
+import json
+from contextlib import ExitStack, redirect_stdout
+from dataclasses import replace
+from itertools import takewhile
+from pathlib import Path
+from typing import Annotated, Any
+
+from regard.cli.evaluate import test_settings
+from regard.cli.runs import DecodingOptions, check_new, load_trained, say_if_slow
+from regard.errors import DONE, UserError
+from regard.recipes.base.entry import keep_test
+from regard.recipes.base.run import Run
+from regard.recipes.metrics.report import metric_names
+from regard.recipes.run_folder import read_run
+from regard.settings.declare import settings
+from regard.settings.help import page
+from regard.settings.options import parse, wants_help
+from regard.settings.ranges import Range
+from regard.settings.tree import collect_groups, settings_by_path
+from regard.system.progress import show_progress
+from regard.system.terminal import table
+from regard.system.writing import open_text_atomically, valid_text
+
+USAGE = "regard compare RUN RUN ... [options]"
+ABOUT = (
+    "Compare runs of one recipe on the same test data: that of the runs, or --data.test. Prints "
+    "the settings that differ; each metric with its 95 % interval, and the p-value of its "
+    "difference to the first run, by paired bootstrap (of sacrebleu for BLEU, chrF and TER); and "
+    "the examples whose scores differ most. Metrics that are not computed from the answers to "
+    "single examples, such as the average precision of boxes, have no interval."
+)
+
+
+@settings
+class CompareOptions(DecodingOptions):
+    """Options of `regard compare`."""
+
+    samples: Annotated[int, Range(40, 1_000_000)] = 1000
+    """Samples of the bootstrap."""
+    examples: Annotated[int, Range(0, 1_000_000)] = 5
+    """Number of examples to show, those that differ most first."""
+    json: bool = False
+    """Print one JSON object instead of tables."""
+    out: Path | None = None
+    """File to write in place of standard output."""
+    force: bool = False
+    """Replace the file of --out if it exists."""
+
+
+def run(argv: list[str]) -> int:
+    """Parse the options, evaluate the runs and print what differs."""
+    folders = [*takewhile(lambda word: not word.startswith("-"), argv)]
+    if wants_help(argv):
+        print(page(USAGE, ABOUT, collect_groups(CompareOptions())))
+        return DONE
+    if len(folders) < 2:
+        raise UserError(f"two or more RUNs are needed: {USAGE}")
+    options, records = CompareOptions(), list[Run]()
+    for folder in folders:
+        before = read_run(folder)
+        if records and before.recipe != records[0].recipe:
+            first = f"{folders[0]} is a run of {records[0].recipe}"
+            raise UserError(f"{first} and {folder} one of {before.recipe}: they do not compare")
+        config, allowed = test_settings(before)
+        parsed = parse(argv, CompareOptions(), config, allowed=allowed, max_positionals=len(argv))
+        config = parsed.config
+        if not config.data.test:
+            config = keep_test(config, before.config)
+        options, records = parsed.own, [*records, replace(before, config=config)]
+    check_new(options.out, force=options.force)
+    runs = []
+    for folder, record in zip(folders, records, strict=True):
+        runs.append(load_trained(Path(folder), options, record))
+    with say_if_slow("evaluating on the test data"), show_progress():
+        module = importlib.import_module("regard.recipes.comparison")
+        found = module.compare_runs(runs, samples=options.samples, examples=options.examples)
+    result = {"recipe": records[0].recipe, "runs": folders, "settings": _differing(records)} | found
+    with ExitStack() as stack:
+        if options.out is not None:
+            stack.enter_context(
+                redirect_stdout(stack.enter_context(open_text_atomically(options.out)))
+            )
+        text = json.dumps(result, ensure_ascii=False) if options.json else _format(result)
+        print(valid_text(text))
+    return DONE
+
+
+def _differing(records: list[Run]) -> dict[str, list[Any]]:
+    """Return the settings that differ, by path, with the value of each run; None: it has none."""
+    values: dict[str, list[Any]] = {"seed": [record.seed for record in records]}
+    values["init"] = [record.init and record.init.folder for record in records]
+    trees = [settings_by_path(record.config) for record in records]
+    for path in dict.fromkeys(path for tree in trees for path in tree):
+        values[path] = []
+        for tree in trees:
+            value = tree[path].value if path in tree else None
+            is_plain = value is None or isinstance(value, bool | int | float)
+            values[path].append(value if is_plain else str(value))
+    return {path: own for path, own in values.items() if any(value != own[0] for value in own)}
+
+
+def _format(result: dict[str, Any]) -> str:
+    """Return the tables of a comparison."""
+    runs = result["runs"]
+    parts = ["no setting differs"]
+    if result["settings"]:
+        rows = [["settings that differ", *runs]]
+        for path, values in result["settings"].items():
+            rows.append([path, *("-" if value is None else str(value) for value in values)])
+        parts = [table(rows)]
+    rows, names = [["metric", *runs]], metric_names(result["metrics"])
+    for name, estimates in result["metrics"].items():
+        cells = []
+        for one in estimates:
+            cell = f"{one['score']:.4g}"
+            if "low" in one:
+                cell += f" [{one['low']:.4g}, {one['high']:.4g}]"
+            p = one.get("p")
+            cells.append(cell if p is None else f"{cell} p {p:.2g}")
+        rows.append([names.get(name, name.replace("_", " ")), *cells])
+    title = f"{result['data']}: {result['examples']:,} examples; 95 % intervals and p of the "
+    title += f"difference to the first run from {result['samples']:,} samples"
+    parts.append(f"{title}\n{table(rows)}")
+    rows = []
+    for entry in result["differences"]:
+        rows.append([str(entry["input"]), "input", entry["source"].strip()])
+        rows.append(["", "reference", entry["reference"]])
+        for folder, output, score in zip(runs, entry["outputs"], entry["scores"], strict=True):
+            rows.append(["", folder, f"{output}  ({score:.4g})"])
+    if rows:
+        parts.append(f"examples that differ most\n{table(rows)}")
+    return "\n\n".join(parts)

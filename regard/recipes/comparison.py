@@ -1,0 +1,91 @@
+"""Comparison of runs of one recipe on the same test data."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from regard.errors import UserError
+from regard.recipes.base.recipe import Dataset, Results
+from regard.recipes.base.trained import TrainedRun
+from regard.recipes.metrics.bootstrap import Estimate, paired_bootstrap
+from regard.recipes.metrics.report import round_scores
+from regard.recipes.metrics.text import chrf, paired_test
+from regard.system.progress import track
+
+TEXT_METRICS = ("bleu", "chrf", "ter")
+
+
+def compare_runs(runs: Sequence[TrainedRun], *, samples: int, examples: int) -> dict[str, Any]:
+    """Return the metrics of runs on their test data, and the examples that differ most, as JSON.
+
+    A metric without `low`, `high` and `p` is not computed from the answers to single examples.
+    Raises: UserError naming two runs with other test data.
+    """
+    dataset, first = runs[0].read_results()
+    results, count = [first], len(dataset)
+    for run in runs[1:]:
+        other, found = run.read_results()
+        results.append(found)
+        if _examples(dataset, first) != _examples(other, found):
+            raise UserError(
+                f"{runs[0].folder} and {run.folder} have other test data: the examples of "
+                f"{dataset.origin} and {other.origin} differ; --data.test FILE evaluates all runs "
+                f"on the same data"
+            )
+    metrics: dict[str, Any] = {}
+    estimates = _estimate(runs, results, count, samples)
+    for name, value in first.scores.items():
+        if name in estimates:
+            metrics[name] = [one._asdict() for one in estimates[name]]
+        elif isinstance(value, float) and name != "length_penalty":
+            metrics[name] = [{"score": found.scores[name]} for found in results]
+    return {
+        "data": dataset.origin,
+        "examples": count,
+        "samples": samples,
+        "metrics": round_scores(metrics),
+        "differences": _find_differences(runs, results, count, examples),
+    }
+
+
+def _examples(dataset: Dataset[Any], results: Results) -> list[str]:
+    """Return the inputs and targets of a dataset."""
+    names = dataset.inputs if dataset.names is None else dataset.names
+    targets = results.references or dataset.references or names
+    return [f"{name}\t{target}" for name, target in zip(names, targets, strict=True)]
+
+
+def _estimate(
+    runs: Sequence[TrainedRun], results: Sequence[Results], count: int, samples: int
+) -> dict[str, list[Estimate]]:
+    estimates = {}
+    names = [name for name in TEXT_METRICS if name in results[0].scores]
+    if names:
+        outputs, config = [found.outputs for found in results], runs[0].config.bleu
+        options = {"names": names, "samples": samples}
+        estimates |= paired_test(outputs, results[0].references, config, **options)
+    return estimates | paired_bootstrap([one.rescore for one in results], count, samples=samples)
+
+
+def _find_differences(
+    runs: Sequence[TrainedRun], results: Sequence[Results], count: int, most: int
+) -> list[dict[str, Any]]:
+    """Return the examples whose metric differs most between runs; of equal ones, whose nll does."""
+    metric, rows = runs[0].recipe.metric, []
+    for i in track(range(count), "examples", count, size=lambda _: 1):
+        scores, losses = [], []
+        for found in results:
+            own = found.rescore([i])
+            if found.outputs:
+                own = {metric: chrf([found.outputs[i]], [found.references[i]])}
+            scores.append(own.get(metric, 0.0))
+            losses.append(own.get("nll", 0.0))
+        rows.append((max(scores) - min(scores), max(losses) - min(losses), i, scores))
+    rows = sorted((row for row in rows if row[0] or row[1]), key=lambda row: (-row[0], -row[1]))
+    chosen = [i for _, _, i, _ in rows[:most]]
+    samples = [run.samples(chosen) for run in runs]
+    differences = []
+    for (*_, i, scores), *own in zip(rows[:most], *samples, strict=True):
+        entry = {"input": i + 1, "source": own[0]["source"], "reference": own[0]["reference"]}
+        outputs = [sample["output"] for sample in own]
+        differences.append(entry | {"outputs": outputs, "scores": round_scores(scores)})
+    return differences

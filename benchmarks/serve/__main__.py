@@ -2,9 +2,9 @@
 
     python -m benchmarks.serve [PART ...] --data FOLDER --runs FOLDER [--out FOLDER] [--quick]
 
-Parts: throughput, peer, overload, equality, soak. --data has multi30k/ in it; --runs keeps the two
-models, which are trained if they are not there. A part writes OUT/PART.txt. Run it on an idle
-machine.
+Parts: throughput, peer, overload, equality, page, soak. --data has multi30k/ in it; --runs keeps
+the two models, which are trained if they are not there. A part writes OUT/PART.txt. Run it on an
+idle machine.
 """
 
 import argparse

@@ -91,7 +91,7 @@ def test_training_continues_with_data_that_moved_unchanged(
     assert "data.train has moved from " in messages
     assert " to d2/train.tsv; its content is the same" in messages
     record = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    assert record["config"]["data"]["train"] == moved[1]
+    assert record["config"]["data"]["train"] == moved[1:]
     command("train", *resume_arguments(unmoved, data_folder, steps=3))
     weights = [(folder / "model.safetensors").read_bytes() for folder in (unmoved, run)]
     assert weights[0] == weights[1]

@@ -1,5 +1,6 @@
 """Options and fixtures of all tests: fixed seeds, the device, and opt-in slow and GPU tests."""
 
+import gc
 import os
 import random
 from collections.abc import Iterator
@@ -81,6 +82,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # modules and tests stay: looking for garbage among them takes seconds
     # A machine with a device has its own versions of torch and Python, whose warnings are not ours.
     device = config.getoption("--device")
     if device != "cpu":
@@ -110,6 +112,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     # A sort keeps the order of the others, and of the tests within a file.
     order = {name: place for place, name in enumerate(LONGEST)}
     items[:] = sorted(selected, key=lambda item: order.get(item.nodeid.split("::")[0], len(order)))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -56,14 +56,11 @@ def read_inputs(
 
 def _read_word(word: str, trained: Any, skip_bad: bool) -> Iterator[list[Input]]:
     recipe, path = trained.recipe, Path(word)
-    if word == "-" and sys.stdin is None:
-        raise UserError("standard input is closed: give a text or a file")
     if word == "-" and recipe.is_table(path):  # by the option that names a format
+        _check_standard_input()
         path = Path("/dev/stdin")
     elif word == "-":
-        if sys.stdin.isatty():
-            print_notice("Reading standard input: one input per line, Ctrl-D to end.")
-        yield from _to_inputs(_read_lines(sys.stdin.buffer), word, trained)
+        yield from read_lines(word, trained)
         return
     elif not exists(word):
         yield [Input(word)]
@@ -80,8 +77,69 @@ def _read_word(word: str, trained: Any, skip_bad: bool) -> Iterator[list[Input]]
     if recipe.is_table(path):
         yield from _blocks(recipe.read_inputs(path, skip_bad=skip_bad))
         return
-    with open_text(path, getattr(recipe.settings.data, "encoding", "utf-8")) as file:
+    yield from read_lines(word, trained)
+
+
+def read_lines(word: str, trained: Any) -> Iterator[list[Input]]:
+    """Yield blocks of the lines of a file, or of standard input (-), as inputs."""
+    if word == "-":
+        _check_standard_input()
+        if sys.stdin.isatty():
+            print_notice("Reading standard input: one input per line, Ctrl-D to end.")
+        yield from _to_inputs(_read_lines(sys.stdin.buffer), word, trained)
+        return
+    encoding = getattr(trained.config.data, "encoding", "utf-8")
+    with open_text(Path(word), encoding) as file:
         yield from _to_inputs(_read_lines(file), word, trained)
+
+
+def _check_standard_input() -> None:
+    if sys.stdin is None:
+        raise UserError("standard input is closed: give a text or a file")
+
+
+class BadInputs:
+    """Handling of inputs that cannot be used: an error; skipped; or cut if they are too long."""
+
+    def __init__(self, trained: Any, on_bad: str):
+        self.trained, self.on_bad = trained, on_bad
+        self.count, self.skipped = 0, 0
+
+    def prepare(self, inputs: Sequence[Input]) -> tuple[list[Input], list[Any]]:
+        """Count the inputs, cut them if that is chosen, and return them and their values, with an
+        error in the place of one that cannot be read."""
+        prepared, values = [], list[Any]()
+        for given in inputs:
+            self.count += 1
+            is_cut = self.on_bad == "truncate" and not given.problem
+            prepared.append(self._shorten(given) if is_cut else given)
+            if given.problem:
+                values.append(UserError(given.problem))
+            else:
+                values.append(prepared[-1].value)
+        return prepared, values
+
+    def skip(self, given: Input, error: UserError) -> UserError:
+        """Count an input that is skipped, and return its error; raise it if none is skipped."""
+        if given.file and given.line and given.file not in str(error):
+            error = UserError(f"{given.file}, line {given.line}: {error}")
+        if self.on_bad == "error":
+            raise error
+        self.skipped += 1
+        print_notice(f"skipped: {error}")
+        return error
+
+    def report(self) -> None:
+        """Print how many inputs were skipped."""
+        if self.skipped:
+            count = f"{self.skipped} of {self.count}"
+            print_notice(f"skipped {count} inputs, whose outputs are empty")
+
+    def _shorten(self, given: Input) -> Input:
+        value, whole = self.trained.recipe.shorten(given.value), given.value
+        if len(value) < len(whole.strip() if isinstance(whole, str) else whole):
+            print_notice(f"truncated: input {self.count}")
+        return given._replace(value=value)
 
 
 def _blocks(inputs: Iterable[Input]) -> Iterator[list[Input]]:

@@ -25,6 +25,8 @@ COMMANDS = {
     "compare": "compare runs: settings, test metrics with intervals, answers",
     "sweep": "train a recipe over a grid of settings and seeds, and compare the runs",
     "predict": "run a trained model on a text, a file, or lines of standard input",
+    "score": "compute the log-probability of given texts",
+    "embed": "compute vectors of texts, images or sounds",
     "look": "show the attention weights of a trained model",
     "serve": "answer requests over HTTP with trained runs, with a page",
     "import": "make a run of public weights, of a folder of Transformers",
@@ -40,6 +42,8 @@ COMMANDS = {
 _FUNCTIONS = {
     "compare": "experiments.compare:run",
     "sweep": "experiments.sweep:run",
+    "score": "outputs.score:run",
+    "embed": "outputs.embed:run",
     "new": "own_recipe:write_recipe",
     "import": "exchange:run_import",
     "export": "exchange:run_export",

@@ -10,7 +10,7 @@ from os.path import exists
 from pathlib import Path
 from typing import Any, Literal
 
-from regard.cli.inputs import check_words, is_single_input, read_inputs
+from regard.cli.inputs import BadInputs, check_words, is_single_input, read_inputs
 from regard.cli.runs import DecodingOptions, check_new, input_settings, load_trained, read_command
 from regard.data.images.coco import read_coco
 from regard.errors import DONE, UserError
@@ -21,7 +21,6 @@ from regard.settings.declare import settings
 from regard.system.files import suffix_of
 from regard.system.progress import show_progress, track
 from regard.system.table_writer import SUFFIXES, TableWriter, open_table_atomically
-from regard.system.verbosity import print_notice
 from regard.system.writing import open_text_atomically, valid_text
 
 USAGE = "regard predict RUN [INPUT ...|-] [options]"
@@ -102,9 +101,7 @@ def run(argv: list[str]) -> int:
             sys.stdout.flush()
         if options.coco:
             print(json.dumps(results.entries))
-    if predictor.skipped:
-        count = f"{predictor.skipped} of {predictor.count}"
-        print_notice(f"skipped {count} inputs, whose outputs are empty")
+    predictor.bad.report()
     return DONE
 
 
@@ -136,47 +133,24 @@ class _Predictor:
         config = trained.config
         decode = getattr(config, "decode", None)
         self.is_ranked = getattr(config, "n_best", getattr(decode, "n_best", 1)) > 1
-        self.count, self.skipped = 0, 0
+        self.bad = BadInputs(trained, options.on_bad)
 
     def answer(self, inputs: Sequence[Input]) -> Iterator[tuple[int, Input, Any]]:
         """Yield the number, the input and its answer, or the error of one that is skipped."""
-        first, recipe = self.count + 1, self.trained.recipe
-        self.count += len(inputs)
-        if self.options.on_bad == "truncate":
-            inputs = [self._shorten(given, number) for number, given in enumerate(inputs, first)]
+        first, recipe = self.bad.count + 1, self.trained.recipe
+        inputs, values = self.bad.prepare(inputs)
         files: list[Any] = []
         if hasattr(recipe, "files"):  # of images, whose names are printed
             texts = [given.value for given in inputs]
             files = recipe.files(texts, self.options.out, first, force=self.options.force)
-        values = []
-        for given in inputs:
-            values.append(UserError(given.problem) if given.problem else given.value)
         answers = self.trained.compute_answers(values, first=first, is_skipping=True)
         for index, given in enumerate(inputs):
             answer = answers[index]
             if isinstance(answer, UserError):
-                answer = self._skip(given, answer)
+                answer = self.bad.skip(given, answer)
             elif files:
                 answer = recipe.save(answer, files[index])
             yield first + index, given, answer
-
-    def _skip(self, given: Input, error: UserError) -> UserError:
-        """Count an input that is skipped, and return its error; raise it if none is skipped."""
-        if given.file and given.line and given.file not in str(error):
-            error = UserError(f"{given.file}, line {given.line}: {error}")
-        if self.options.on_bad == "error":
-            raise error
-        self.skipped += 1
-        print_notice(f"skipped: {error}")
-        return error
-
-    def _shorten(self, given: Input, number: int) -> Input:
-        if given.problem:
-            return given
-        value, whole = self.trained.recipe.shorten(given.value), given.value
-        if len(value) < len(whole.strip() if isinstance(whole, str) else whole):
-            print_notice(f"truncated: input {number}")
-        return given._replace(value=value)
 
     def add(self, number: int, given: Input, answer: Any) -> None:
         """Print the answer to an input; an empty one in place of an error."""
@@ -213,9 +187,6 @@ class _TableRows:
             cells = dict(row)
             if self.is_ranked:
                 cells = {"input": number, "rank": rank if found else None} | cells
-            for name, value in cells.items():
-                if isinstance(value, float):  # of single precision
-                    cells[name] = float(f"{value:.7g}")
             inputs = {}
             for name, value in self._input_cells(given).items():
                 inputs[f"input_{name}" if name in cells else name] = value

@@ -94,6 +94,14 @@ def input_settings(run: Run) -> tuple[Any, list[str]]:
     return config, [path for path in settings_by_path(config) if entry.may_change(path)]
 
 
+def reading_settings(run: Run) -> tuple[Any, list[str]]:
+    """Return a run's settings, and the paths of those for reading inputs and targets."""
+    entry, (config, _) = get_entry(run.recipe), input_settings(run)
+    paths = [path for path in settings_by_path(config) if entry.may_change(path, for_test=True)]
+    others = ("data.test", "data.references", "data.on_bad")
+    return config, [p for p in paths if p.startswith("data.") and not p.startswith(others)]
+
+
 def check_new(path: Path | None, *, force: bool) -> None:
     """Raise UserError for an output file that exists, unless it may be replaced."""
     if path is not None and path.is_file() and not force:

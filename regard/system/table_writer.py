@@ -31,7 +31,11 @@ class TableWriter:
         self._writer: Any = None
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Add a row; columns that the first one lacks are left out, with a notice."""
+        """Add a row; columns that the first one lacks are left out, with a notice.
+
+        Numbers, which are of single precision, get 7 digits.
+        """
+        row = {name: _shorten(value) for name, value in row.items()}
         if self.suffix == ".jsonl":
             text = valid_text(json.dumps(row, ensure_ascii=False, default=str))
             self._file.write(text.encode() + b"\n")
@@ -105,6 +109,10 @@ def open_table_atomically(
     ):
         yield writer
         writer.flush()
+
+
+def _shorten(value: Any) -> Any:
+    return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
 def _to_cell(value: Any) -> str:

@@ -17,7 +17,7 @@ BLOCKS = re.findall(
 def test_code_of_the_page_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ) -> None:
-    assert len(BLOCKS) == 7
+    assert len(BLOCKS) == 8
     monkeypatch.chdir(tmp_path)
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     try:

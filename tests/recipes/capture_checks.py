@@ -139,7 +139,8 @@ def answer_log_probs(run: Any, inputs: Sequence[Any]) -> list[Callable[[], torch
     """Answer inputs as a look does; return a function per row that computes log p."""
     examples = run.prepare(inputs, run.recipe)
     with record(run):
-        run.recipe.compute_outputs(run._active, examples, run.trace, for_look=True)
+        step = run.recipe.forward_for_look
+        run.recipe.compute_outputs(run._active, examples, run.trace, step=step)
     rows = [(example, i) for example in examples for i in range(len(example.rows))]
     return [partial(run.recipe.log_prob, run._model, *row) for row in rows]
 

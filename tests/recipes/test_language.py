@@ -1,5 +1,6 @@
 """Run of a language model: it learns a repetitive text, continues prompts, and is evaluated."""
 
+import json
 import math
 import shlex
 from pathlib import Path
@@ -178,6 +179,25 @@ def test_generated_tokens_are_recorded_beside_the_prompt(run):
     assert sample_maps.sample.title == f"the cat -> {expected[0]}"
     assert sample_maps.sample.axes["decoder input"].labels[:3] == ("t", "h", "e")
     assert len(sample_maps.sample.steps) == 7 - 1 + 5
+
+
+def test_lines_are_scored_and_the_corpus_as_evaluate_reports_it(run, tmp_path, capsys):
+    (tmp_path / "lines.txt").write_text("the dog\n\nthe mat dog the dog the mat the dog\nt\n")
+    trained = load(run / "run")
+    printed(capsys, f"score {run}/run {tmp_path}/lines.txt --out {tmp_path}/lines.csv")
+    shown = printed(capsys, f"score {run}/run {tmp_path}/lines.txt --json")
+    first, second, third, total, corpus = map(json.loads, shown.splitlines())
+    assert [first["line"], second["line"], third["line"], total["line"]] == [1, 3, 4, "total"]
+    assert first["log_prob"] == pytest.approx(trained.score(["the dog"])[0]["log_prob"], rel=1e-6)
+    assert third == {"line": 4, "log_prob": 0, "tokens": 0, "perplexity": None, "text": "t"}
+    assert total["log_prob"] == pytest.approx(first["log_prob"] + second["log_prob"], rel=1e-6)
+    assert total["tokens"] == first["tokens"] + second["tokens"] == 6 + 34
+    expected = trained.evaluate(tmp_path / "lines.txt")
+    assert corpus["perplexity"] == pytest.approx(expected["perplexity"], rel=1e-6)
+    assert corpus["tokens"] == expected["examples"]
+    assert (tmp_path / "lines.csv").read_text().splitlines()[3] == "4,0.0,0,,t"
+    message = "'b.txt' is an unexpected argument: this run scores single texts"
+    assert message in failure(capsys, f"score {run}/run {tmp_path}/lines.txt b.txt")
 
 
 def test_texts_that_cannot_be_looked_at_are_named(run):

@@ -3,6 +3,7 @@
 A recipe names the type of its answers in its `Entry`. docs/answers.md is the same as a table.
 """
 
+import math
 from typing import Any, NotRequired, TypedDict
 
 from regard.settings.ranges import Fraction
@@ -25,6 +26,21 @@ class GeneratedTexts(TypedDict):
 
     outputs: list[GeneratedText]
     """n_best texts, best first."""
+
+
+class TextScore(TypedDict):
+    """Log-probability of a given text, in nats, summed over its tokens."""
+
+    log_prob: float
+    tokens: int
+    perplexity: float | None
+    """exp(-log_prob / tokens); None without tokens."""
+
+
+def text_score(log_prob: float, tokens: int) -> TextScore:
+    """Return a log-probability with its perplexity, at most e^100 as in `evaluate`."""
+    perplexity = math.exp(min(-log_prob / tokens, 100.0)) if tokens else None
+    return {"log_prob": log_prob, "tokens": tokens, "perplexity": perplexity}
 
 
 class ContinuedText(TypedDict):

@@ -44,10 +44,6 @@ class DecoderRecipe(Recipe[ConfigT]):
     tokenizer: Tokenizer
     """Tokenizer of outputs."""
 
-    @abstractmethod
-    def source(self, row: Any) -> Any:
-        """Return one row as the source of the model."""
-
     def measure(self, model: nn.Module) -> dict[str, float]:
         greedy: Any = self.change({"decode": {"beam": 1, "n_best": 1}})
         limit = self.settings.val_sample  # of decoded examples; the loss is that of all
@@ -177,7 +173,7 @@ class DecoderRecipe(Recipe[ConfigT]):
         bos, eos, _ = self.search_ids()
         target = pad([best.tokens], Ends((bos,), (eos,) if best.finished else ()))
         device = device_of(model)
-        return self.source(example.rows[i]).to(device), target.to(device)
+        return self.collate([example.rows[i]]).to(device), target.to(device)
 
 
 def explain_tokens(

@@ -133,8 +133,10 @@ class DetectionRecipe(FileRecipe[ConfigT]):
     def forward(
         self, inference: ActiveModel, rows: Sequence[Any], trace: Trace | None = None
     ) -> list[Detections]:
-        source = self.source([row[0] for row in rows])
-        return self.detect(inference.model, source, [row[1] for row in rows])
+        return self.detect(inference.model, self.collate(rows), [row[1] for row in rows])
+
+    def collate(self, rows: Sequence[Any]) -> Any:
+        return self.source([row[0] for row in rows])
 
     def count_detected(self, found: Detections) -> int:
         """Return the number of boxes with a score of at least the threshold; they come first."""
@@ -187,7 +189,7 @@ class DetectionRecipe(FileRecipe[ConfigT]):
         )
 
     def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
-        found, source = example.outputs[i], self.source([example.rows[i][0]])
+        found, source = example.outputs[i], self.collate([example.rows[i]])
         pairs = [*zip(found.queries.tolist(), found.classes.tolist(), strict=True)]
         detected = pairs[: self.count_detected(found)]
         return set_log_prob(model(source.to(device_of(model))), detected, "box")

@@ -26,10 +26,12 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
+from regard.attention.masks import Padded
 from regard.data.held_out import split_data
 from regard.data.tables import read_column
 from regard.data.tokenizer import Tokenizer, TrainedTokenizer, load_tokenizer
 from regard.errors import UserError
+from regard.layers.pool import ClassToken, MeanPooling
 from regard.look.maps import SampleMaps
 from regard.look.sample import Sample
 from regard.recipes.base.active import ActiveModel
@@ -416,11 +418,13 @@ class Recipe(ABC, Generic[ConfigT]):
         inference: ActiveModel,
         examples: Sequence[Example],
         trace: Trace | None = None,
-        *,
-        for_look: bool = False,
+        step: Callable[..., Any] | None = None,
     ) -> None:
-        """Compute the outputs of the rows by batches, and samples if attention is recorded."""
-        step = self.forward_for_look if for_look else self.forward
+        """Compute the outputs of the rows by batches, and samples if attention is recorded.
+
+        step: function in place of `forward`.
+        """
+        step = step or self.forward
         places = [(example, i) for example in examples for i in range(len(example.rows))]
         rows = [example.rows[i] for example, i in places]
         traced: list[tuple[list[Sample | None], range]] = []
@@ -444,6 +448,37 @@ class Recipe(ABC, Generic[ConfigT]):
             examples.append(Example(str(number), self.preprocess(value, number)))
         self.compute_outputs(inference, examples)
         return [self.postprocess(example) for example in examples]
+
+    def encode_scored(self, given: Any, number: int) -> list[Any]:
+        """Return a text, or a pair of texts, as `TeacherInputs`. Raises: UserError as `preprocess`.
+
+        A recipe without log-probabilities of given texts refuses all of them.
+        """
+        raise UserError(
+            f"runs of {self.run.recipe} score no texts, but those of language, translate and dates"
+        )
+
+    def preprocess_embedded(self, given: Any, number: int) -> list[Any]:
+        """Return an input as rows that have a vector. Raises: UserError if it has none."""
+        rows = self.preprocess(given, number)
+        if not rows:
+            raise UserError(f"input {number} is empty: it has no vector")
+        return rows
+
+    def collate(self, rows: Sequence[Any]) -> Any:
+        """Return rows as the source of the model."""
+        raise UserError(f"runs of {self.run.recipe} have no vectors of inputs")
+
+    def embed(self, pooling: str, inference: ActiveModel, rows: Sequence[Any], *_: Any) -> Tensor:
+        """Return a vector of each row: that from which the model classifies (`auto`), or the mean
+        of the items that its encoder returns."""
+        model = inference.model
+        encoded = model.encoder(self.collate(rows).to(next(model.parameters()).device))
+        pool = getattr(model.writer, "pool", None)
+        if pooling == "auto" and pool is not None:
+            return pool(encoded)
+        first = pool.count if isinstance(pool, ClassToken) else 0
+        return MeanPooling()(Padded(encoded.items[:, first:], encoded.lengths - first))
 
     def stack(self, values: list[Any]) -> Any:
         """Combine the values of answers to the result of `predict`; by default a list."""

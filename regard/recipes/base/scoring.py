@@ -1,16 +1,28 @@
-"""Loss of a model on evaluation data, and log p of detected sets."""
+"""Loss of a model on evaluation data, log p of given texts, and log p of detected sets."""
 
-from collections.abc import Iterable
-from typing import Any
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from regard.data.batches import EncodedPairs, TokenBatches
+from regard.data.batches import EncodedPairs, TokenBatches, pad
 from regard.models.model import Model
 from regard.models.writers.sets import SetPredictions
-from regard.recipes.base.recipe import EmptyAnswerError
+from regard.recipes.base.answers import TextScore, text_score
+from regard.recipes.base.recipe import EmptyAnswerError, Example, plan_by_length
 from regard.system.progress import track
+
+_SCORED_TOKENS = 2048
+"""Maximum number of padded tokens of a batch of `score_texts`, each with all of its logits."""
+
+
+class TeacherInputs(NamedTuple):
+    """Ids of a source (None without one) and of a target, as the model reads them."""
+
+    source: Sequence[int] | None
+    target: Sequence[int]
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -34,6 +46,32 @@ def mean_nll(model: Model, batches: Iterable[Any]) -> float:
         loss = model.loss(batch.to(device_of(model)))
         total, count = total + float(loss.nll), count + loss.count
     return total / count
+
+
+@torch.no_grad()
+def score_texts(model: Model, texts: Sequence[Example]) -> list[TextScore]:
+    """Return the log-probability of each text, whose rows are `TeacherInputs`: that of all tokens
+    but the first of each row. Needs eval mode."""
+    rows: list[TeacherInputs] = [row for text in texts for row in text.rows]
+    lengths = [max(len(row.source or ()), len(row.target)) for row in rows]
+    order, device = sorted(range(len(rows)), key=lengths.__getitem__), device_of(model)
+    log_probs = [0.0] * len(rows)
+    for part in plan_by_length([lengths[i] for i in order], _SCORED_TOKENS):
+        indices = order[part.start : part.stop]
+        target = pad([rows[i].target for i in indices]).to(device)
+        source, sources = None, [rows[i].source for i in indices]
+        if sources[0] is not None:
+            source = pad([own or () for own in sources]).to(device)
+        costs = model.writer.costs(model.hidden(source, target), target).to("cpu")
+        is_token = torch.arange(costs.items.shape[1]) < costs.lengths[:, None]
+        sums = costs.items.double().where(is_token, 0.0).sum(1).tolist()
+        for i, cost in zip(indices, sums, strict=True):
+            log_probs[i] = -cost
+    rest, scores = iter(log_probs), []
+    for text in texts:
+        log_prob = math.fsum(next(rest) for _ in text.rows)
+        scores.append(text_score(log_prob, sum(len(row.target) - 1 for row in text.rows)))
+    return scores
 
 
 def set_log_prob(

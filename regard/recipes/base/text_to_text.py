@@ -20,7 +20,7 @@ from regard.recipes.base.decoder import DecoderRecipe
 from regard.recipes.base.inputs import Prompt
 from regard.recipes.base.recipe import ConfigT, Dataset, Example, Results, View, join_items
 from regard.recipes.base.run import ARTIFACTS
-from regard.recipes.base.scoring import loss_per_token
+from regard.recipes.base.scoring import TeacherInputs, loss_per_token
 from regard.trace import Trace
 
 MAX_CHARACTERS_PER_TOKEN = 50
@@ -141,8 +141,25 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
         config, (bos, eos, pad) = self.search_config(), self.search_ids()
         return engine.search(sources, config=config, bos=bos, eos=eos, pad=pad, trace=trace)
 
-    def source(self, row: Prompt) -> Padded:
-        return pad([row.ids], self.source_tokenizer.source_ends)
+    def collate(self, rows: Sequence[Prompt]) -> Padded:
+        return pad([row.ids for row in rows], self.source_tokenizer.source_ends)
+
+    def encode_scored(self, given: Any, number: int) -> list[TeacherInputs]:
+        """Return a pair as the model reads it in training."""
+        is_pair = isinstance(given, tuple | list) and len(given) == 2
+        if not (is_pair and all(isinstance(text, str) for text in given)):
+            raise UserError(f"input {number} must be a pair of texts: (source, target)")
+        source, target = (text.strip() for text in given)
+        if not (source and target):
+            raise UserError(f"input {number}: the {'target' if source else 'source'} is empty")
+        limit = self.settings.input_limit
+        ids, target_ids = self.source_tokenizer.encode(source), self.tokenizer.encode(target)
+        if max(len(ids), len(target_ids)) > limit:
+            size = f"{len(ids)} source and {len(target_ids)} target tokens"
+            raise UserError(f"input {number} is too long: {size}; the limit is {limit} tokens")
+        ends, target_ends = self.source_tokenizer.source_ends, self.tokenizer.target_ends
+        source_ids = [*ends.before, *ids, *ends.after]
+        return [TeacherInputs(source_ids, [*target_ends.before, *target_ids, *target_ends.after])]
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
         text = example.rows[i].text

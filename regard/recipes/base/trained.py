@@ -3,13 +3,16 @@
 import copy
 import importlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Literal, final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from regard.decode.progress import DecodingProgress
@@ -22,6 +25,7 @@ from regard.look.record import record
 from regard.look.sample import Axis
 from regard.models.outline import Outline, outline
 from regard.models.writers.vector import NoTermsError
+from regard.recipes.base.answers import TextScore
 from regard.recipes.base.recipe import (
     Answer,
     Dataset,
@@ -32,10 +36,15 @@ from regard.recipes.base.recipe import (
     Results,
     plan_by_count,
 )
+from regard.recipes.base.scoring import score_texts
+from regard.recipes.base.vectors import stack_vectors
 from regard.recipes.metrics.report import round_scores
 from regard.system.files import read_bytes
 from regard.system.writing import valid_text
 from regard.trace import Trace
+
+_EMBEDDED_INPUTS = 64
+"""Maximum number of inputs of a batch of vectors."""
 
 
 @final
@@ -166,11 +175,7 @@ class TrainedRun:
         self.check_classifier()
         recipe = recipe or self.recipe
         answers = self.prepare(inputs, recipe, first=first, is_skipping=is_skipping)
-        usable = [i for i, example in enumerate(answers) if isinstance(example, Example)]
-        computed = self.compute([answers[i] for i in usable], recipe)
-        for i, answer in zip(usable, computed, strict=True):
-            answers[i] = answer
-        return answers
+        return _replace_examples(answers, lambda examples: self.compute(examples, recipe))
 
     def prepare(
         self,
@@ -180,8 +185,12 @@ class TrainedRun:
         names: Sequence[str] = (),
         first: int = 1,
         is_skipping: bool = False,
+        encode: Callable[[Any, int], list[Any]] | None = None,
     ) -> list[Any]:
-        """Return the inputs as an `Example` each, or the UserError of one that is skipped."""
+        """Return the inputs as an `Example` each, or the UserError of one that is skipped.
+
+        encode: function from an input and its number to rows, in place of the recipe's.
+        """
         is_text = isinstance(inputs, str | Path | bytes | Mapping)
         if is_text or not hasattr(inputs, "__len__") or not hasattr(inputs, "__getitem__"):
             raise TypeError(f"inputs must be a list, got {type(inputs).__name__}")
@@ -189,8 +198,10 @@ class TrainedRun:
         with self._without_autocast():
             for number, value in enumerate(inputs, start=first):
                 try:
-                    given = self._read_input(value, number)
-                    rows = recipe.preprocess(given, number)
+                    if isinstance(value, UserError):  # of a row that could not be read
+                        raise value
+                    given = value if encode is not None else self._read_input(value, number)
+                    rows = (encode or recipe.preprocess)(given, number)
                 except UserError as error:
                     if not is_skipping:
                         raise
@@ -220,6 +231,67 @@ class TrainedRun:
         with self._without_autocast(), follow:
             recipe.compute_outputs(self._active, examples, self.trace)
             return [recipe.postprocess(example) for example in examples]
+
+    def score(
+        self, inputs: Sequence[Any], *, on_bad: Literal["error", "skip"] = "error"
+    ) -> list[TextScore | None]:
+        """Return the log-probability of each text, or of the target of each pair (source, target).
+
+        torch computes it, without label smoothing, whatever engine decodes. The first token of a
+        text is only read (unless the tokenizer puts one before it), and a text longer than the
+        context of the model is read in windows, as by `evaluate`. on_bad and errors: as in
+        `predict`.
+        """
+        return self._report_skipped(self.compute_scores(inputs, is_skipping=_skips(on_bad)))
+
+    def compute_scores(
+        self, inputs: Sequence[Any], *, first: int = 1, is_skipping: bool = False
+    ) -> list[Any]:
+        """Return the `TextScore` of each text (`first`: its number), or a UserError if skipped."""
+        options: Any = {"first": first, "is_skipping": is_skipping}
+        found = self.prepare(inputs, self.recipe, encode=self.recipe.encode_scored, **options)
+        with self._without_sample():
+            return _replace_examples(found, partial(score_texts, self._model))
+
+    def embed(
+        self,
+        inputs: Sequence[Any],
+        *,
+        pooling: Literal["auto", "mean"] = "auto",
+        on_bad: Literal["error", "skip"] = "error",
+    ) -> NDArray[np.float32]:
+        """Return a vector of each input: (inputs, width).
+
+        pooling: auto: the vector from which the model classifies. Of a model without one, and with
+                 mean: the mean of the items that its encoder returns, or the decoder of a language
+                 model.
+        on_bad:  as in `predict`; an input that is skipped has NaN in place of a vector.
+        Raises: UserError if the recipe has no vectors, or for an input that it cannot use.
+        """
+        if pooling not in ("auto", "mean"):
+            raise UserError(f"pooling must be auto or mean, got {pooling!r}")
+        found = self.compute_vectors(inputs, pooling, is_skipping=_skips(on_bad))
+        return stack_vectors(self._report_skipped(found))
+
+    def compute_vectors(
+        self, inputs: Sequence[Any], pooling: str, *, first: int = 1, is_skipping: bool = False
+    ) -> list[Any]:
+        """Return the vector of each input (`first`: its number), or the UserError if skipped."""
+        recipe, options = self.recipe, {"first": first, "is_skipping": is_skipping}
+
+        def encode(value: Any, number: int) -> list[Any]:
+            return recipe.preprocess_embedded(self._read_input(value, number), number)
+
+        def compute(examples: Sequence[Example]) -> Iterator[NDArray[np.float32]]:
+            for part in plan_by_count(examples, _EMBEDDED_INPUTS):
+                block = examples[part.start : part.stop]
+                recipe.compute_outputs(self._active, block, step=partial(recipe.embed, pooling))
+                for example in block:  # a long sound has several rows
+                    yield torch.stack(example.outputs).mean(0).float().cpu().numpy()
+
+        found = self.prepare(inputs, recipe, encode=encode, **options)
+        with self._without_sample():
+            return _replace_examples(found, compute)
 
     def share(self) -> "TrainedRun":
         """Return a run with the same weights, for another thread.
@@ -298,7 +370,9 @@ class TrainedRun:
                 raise UserError(f"{', '.join(empty) or 'the list'} is empty: nothing to look at")
             try:
                 with record(self, vectors=vectors) as capture:
-                    recipe.compute_outputs(self._active, examples, self.trace, for_look=True)
+                    recipe.compute_outputs(
+                        self._active, examples, self.trace, recipe.forward_for_look
+                    )
             except NoReadsError as error:
                 hint = f"; {recipe.look_hint}" if recipe.look_hint else ""
                 raise UserError(f"the model has no attention layers: {error}{hint}") from error
@@ -341,13 +415,23 @@ class TrainedRun:
 
     def _answers(self, inputs: Sequence[Any], recipe: Recipe[Any], on_bad: str) -> list[Any]:
         """Return the `Answer` to each input, or the UserError of one that is skipped and named."""
-        if on_bad not in ("error", "skip"):
-            raise UserError(f"on_bad must be error or skip, got {on_bad!r}")
-        answers = self.compute_answers(inputs, recipe, is_skipping=on_bad == "skip")
-        for answer in answers:
-            if isinstance(answer, UserError):
-                recipe.notify(f"skipped: {answer}")
+        answers = self.compute_answers(inputs, recipe, is_skipping=_skips(on_bad))
+        self._report_skipped(answers)
         return answers
+
+    def _report_skipped(self, found: Sequence[Any]) -> list[Any]:
+        """Report the inputs that are skipped, and return None in their place."""
+        for one in found:
+            if isinstance(one, UserError):
+                self.recipe.notify(f"skipped: {one}")
+        return [None if isinstance(one, UserError) else one for one in found]
+
+    @contextmanager
+    def _without_sample(self) -> Generator[None]:
+        """Compute without gradients, and for no sample of a recording around it."""
+        hidden = nullcontext() if self.trace is None else self.trace.segment([])
+        with torch.no_grad(), self._without_autocast(), hidden:
+            yield
 
     def _without_autocast(self) -> torch.autocast:
         """Return a context without the autocast of the caller: recipes answer in their own type."""
@@ -366,8 +450,6 @@ class TrainedRun:
         return dataset
 
     def _read_input(self, value: Any, number: int) -> Any:
-        if isinstance(value, UserError):  # of a row that could not be read
-            raise value
         if self.input == "text" and isinstance(value, bytes):
             try:
                 return value.decode("utf-8")
@@ -477,6 +559,19 @@ class TrainedRun:
         if empty is not None and not any(gradients):
             raise empty
         capture.add(gradients)
+
+
+def _replace_examples(found: list[Any], compute: Callable[[list[Example]], Iterable[Any]]) -> Any:
+    """Return a list with what is computed of its examples in their place."""
+    results = iter(compute([one for one in found if isinstance(one, Example)]))
+    return [next(results) if isinstance(one, Example) else one for one in found]
+
+
+def _skips(on_bad: str) -> bool:
+    """Return True if inputs that cannot be used are skipped."""
+    if on_bad not in ("error", "skip"):
+        raise UserError(f"on_bad must be error or skip, got {on_bad!r}")
+    return on_bad == "skip"
 
 
 def _gives_n_best(options: Mapping[str, Any]) -> bool:

@@ -179,8 +179,8 @@ class CaptionRecipe(DecoderRecipe[CaptionRunConfig], FileRecipe[CaptionRunConfig
             trace=trace,
         )
 
-    def source(self, row: NDArray[np.uint8]) -> Tensor:
-        return stack_images([row])
+    def collate(self, rows: Sequence[NDArray[np.uint8]]) -> Tensor:
+        return stack_images(rows)
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
         return self.describe_sample(

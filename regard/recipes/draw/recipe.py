@@ -197,7 +197,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
                 trace.begin_segment(part)
             tokens, log_p = sample_guided(
                 model,
-                _source(model, texts[part.start : part.stop]),
+                pad(texts[part.start : part.stop], SOURCE_ENDS).to(device_of(model)),
                 empty_source=(EOS,),
                 bos=BOS,
                 banned=range(len(SPECIALS)),
@@ -236,6 +236,9 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         images = stages.reconstruct(self.autoencoder, codes)
         drawings = [Drawing(*pair) for pair in zip(images, scores, strict=True)]
         return [(drawings[i :: len(rows)], codes[i]) for i in range(len(rows))]
+
+    def collate(self, rows: Sequence[Prompt]) -> Padded:
+        return pad([row.ids for row in rows], SOURCE_ENDS)
 
     def postprocess(self, example: Example) -> Answer:
         return _to_answer(example.outputs[0][0])
@@ -282,7 +285,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         """Return log p of the sampled codes given the text, without guidance."""
         device, codes = device_of(model), example.outputs[i][1] + len(SPECIALS)
         target = pad([[BOS, *codes.tolist()]]).to(device)
-        logits = model(_source(model, [example.rows[i].ids]), target)[0].float()
+        logits = model(self.collate([example.rows[i]]).to(device), target)[0].float()
         logits = logits.index_fill(1, torch.arange(len(SPECIALS), device=device), -torch.inf)
         return logits.log_softmax(-1).gather(1, target.items[0, 1:, None]).sum()
 
@@ -316,7 +319,3 @@ def drawing_paths(
         names = [f"{stem}-{rank}" for rank in range(1, count + 1)] if count > 1 else [stem]
         rows.append([path.with_name(name + path.suffix) for name in names])
     return rows
-
-
-def _source(model: Model, texts: Sequence[Sequence[int]]) -> Padded:
-    return pad(texts, SOURCE_ENDS).to(device_of(model))

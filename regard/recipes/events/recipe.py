@@ -244,7 +244,11 @@ class EventsRecipe(Recipe[EventsRunConfig]):
     def forward(
         self, inference: ActiveModel, rows: Sequence[SoundSegment], trace: Trace | None = None
     ) -> list[list[EventPrediction]]:
-        return self.detect(inference.model, _source(rows))
+        return self.detect(inference.model, self.collate(rows))
+
+    def collate(self, rows: Sequence[SoundSegment]) -> Tensor:
+        samples = np.stack([segment.samples for segment in rows])
+        return torch.from_numpy(samples).float() / 32768
 
     def join(self, example: Example) -> list[EventPrediction]:
         """Return the events of a sound, from the predictions above the threshold of its segments.
@@ -286,7 +290,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
         segment, predictions = example.rows[i], example.outputs[i]
         seconds, reader = self.config.data.seconds, inference.model.reader
         with torch.no_grad():
-            bands = reader.spectrum(_source([segment]).to(device_of(inference.model)))[0]
+            bands = reader.spectrum(self.collate([segment]).to(device_of(inference.model)))[0]
         middles = reader.centers[:, 0].tolist()
         half = (middles[1] - middles[0]) / 2 if len(middles) > 1 else 1.0
         places = []
@@ -329,7 +333,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
 
     def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
         segment = example.rows[i]
-        predictions = model(_source([segment]).to(device_of(model)))
+        predictions = model(self.collate([segment]).to(device_of(model)))
         pairs = []
         for event, _, query, number in self.join(example):
             if number == i:
@@ -375,10 +379,6 @@ def _find_same(
         if other.label == event.label and overlap > max(largest, least):
             best, largest = i, overlap
     return best
-
-
-def _source(segments: Sequence[SoundSegment]) -> Tensor:
-    return torch.from_numpy(np.stack([segment.samples for segment in segments])).float() / 32768
 
 
 def _to_json(event: SoundEvent) -> dict[str, Any]:

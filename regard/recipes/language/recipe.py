@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.attention.masks import Padded
 from regard.data.batches import pad
 from regard.data.embedded import dates
 from regard.data.embedded.chases import make_chases
@@ -32,6 +33,7 @@ from regard.data.text.windows import WindowBatches
 from regard.data.tokenizer import Ends, Tokenizer, load_tokenizer
 from regard.decode.sample import trace_tokens
 from regard.errors import UserError
+from regard.layers.pool import MeanPooling
 from regard.look.maps import SampleMaps
 from regard.look.sample import Sample
 from regard.models.build import build_language_model
@@ -42,7 +44,7 @@ from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.decoder import explain_tokens
 from regard.recipes.base.inputs import Prompt
 from regard.recipes.base.recipe import Answer, Dataset, Example, Ranked, Recipe, View, one_line
-from regard.recipes.base.scoring import device_of, mean_nll
+from regard.recipes.base.scoring import TeacherInputs, device_of, mean_nll
 from regard.recipes.language.config import LanguageRunConfig
 from regard.system.progress import track
 from regard.trace import Trace
@@ -148,6 +150,30 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
             raise UserError(f"input {number} is empty: there is nothing to continue")
         return [Prompt(given, [*self._start.before, *ids], number)]
 
+    def encode_scored(self, given: Any, number: int) -> list[TeacherInputs]:
+        """Return the windows of a text, as `evaluate` reads a file of it alone."""
+        if not isinstance(given, str):
+            raise UserError(f"input {number} must be a text, got {type(given).__name__}")
+        ((_, ids, _),), context = self.preprocess(given, number), self.config.context
+        windows = []
+        for begin in range(0, len(ids) - 1, context):
+            windows.append(TeacherInputs(None, ids[begin : begin + context + 1]))
+        return windows
+
+    def preprocess_embedded(self, given: str, number: int) -> list[Prompt]:
+        (row,) = self.preprocess(given, number)
+        self._check_window(row)
+        return [row]
+
+    def embed(
+        self, pooling: str, inference: ActiveModel, rows: Sequence[Prompt], *_: Any
+    ) -> Tensor:
+        """Return the mean of the last hidden states of the tokens of each text."""
+        # Of the last token of a target only the prediction counts, as in `log_prob`.
+        target = pad([[*row.ids, 0] for row in rows]).to(device_of(inference.model))
+        hidden = inference.model.hidden(target=target)
+        return MeanPooling()(Padded(hidden, target.lengths - 1))
+
     def forward(
         self, inference: ActiveModel, rows: Sequence[Prompt], trace: Trace | None = None
     ) -> list[_Continuation]:
@@ -191,12 +217,11 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         self, inference: ActiveModel, rows: Sequence[Prompt], trace: Trace | None = None
     ) -> list[None]:
         """Read each text without continuing it; show the most likely token after the last."""
-        for row, (_, ids, number) in enumerate(rows):
+        for row, prompt in enumerate(rows):
+            _, ids, number = prompt
             if len(ids) < 2:
                 raise UserError(f"input {number} must have at least two tokens, got {len(ids)}")
-            if self._window is not None and len(ids) > self._window:
-                size = f"{len(ids)} tokens, more than the context of {self._window}"
-                raise UserError(f"input {number} has {size}")
+            self._check_window(prompt)
             if trace is not None:
                 trace.begin_segment([row])
             trace_tokens(inference.model, ids, banned=[*self.tokenizer.banned], trace=trace)
@@ -233,6 +258,12 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         while self._window is not None and (count := len(self.encode_text(text))) > self._window:
             text = text[: min(len(text) - 1, len(text) * self._window // count)]
         return text
+
+    def _check_window(self, row: Prompt) -> None:
+        """Raise UserError for a text that is longer than the model's window."""
+        if self._window is not None and len(row.ids) > self._window:
+            size = f"{len(row.ids)} tokens, more than the context of {self._window}"
+            raise UserError(f"input {row.number} has {size}")
 
     @property
     def _window(self) -> int | None:

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard.attention.masks import Padded
 from regard.data.bad_rows import BadRows
 from regard.data.batches import pad
 from regard.data.embedded.tags import make_sentences
@@ -228,10 +229,13 @@ class TagsRecipe(FileRecipe[TagsRunConfig]):
     ) -> list[list[str]]:
         """Return the most likely tag of each token of each sentence."""
         model, tags = inference.model, []
-        best = model(pad([row.ids for row in rows]).to(device_of(model))).argmax(-1).cpu()
+        best = model(self.collate(rows).to(device_of(model))).argmax(-1).cpu()
         for row, numbers in zip(rows, best, strict=True):
             tags.append([self.labels.names[number] for number in numbers[row.starts].tolist()])
         return tags
+
+    def collate(self, rows: Sequence[Words]) -> Padded:
+        return pad([row.ids for row in rows])
 
     def postprocess(self, example: Example) -> Answer:
         if not example.rows:
@@ -288,7 +292,7 @@ class TagsRecipe(FileRecipe[TagsRunConfig]):
 
     def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
         row = example.rows[i]
-        return model(pad([row.ids]).to(device_of(model)))[0, row.starts].amax(-1).log().sum()
+        return model(self.collate([row]).to(device_of(model)))[0, row.starts].amax(-1).log().sum()
 
     def encode_tags(self, sentences: TaggedSentences) -> list[tuple[list[int], list[int]]]:
         """Return the subword ids of each sentence, and for each the index of its tag or -1."""

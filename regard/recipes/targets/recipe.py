@@ -43,10 +43,6 @@ class TargetRecipe(Recipe[ConfigT]):
         """Return batches of all encoded examples."""
 
     @abstractmethod
-    def collate(self, rows: Sequence[Any]) -> Any:
-        """Return rows as the source of the model."""
-
-    @abstractmethod
     def input_sample(self, inference: ActiveModel, example: Example) -> Sample:
         """Return the description of an input for captures: a title, the axis "source", pictures."""
 

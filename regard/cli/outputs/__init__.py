@@ -1,0 +1,1 @@
+"""Commands with outputs other than answers: log-probabilities of given texts, vectors."""

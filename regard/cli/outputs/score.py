@@ -1,0 +1,114 @@
+"""`regard score RUN FILE [TARGETS]`: log-probabilities of given texts, and of all of them."""
+
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+from regard.cli.inputs import MAX_BLOCK, BadInputs, read_lines
+from regard.cli.runs import UseOptions, check_new, load_trained, read_command, reading_settings
+from regard.errors import DONE, UserError
+from regard.recipes.base.answers import text_score
+from regard.recipes.base.inputs import Input
+from regard.settings.declare import settings
+from regard.system.progress import show_progress, track
+from regard.system.table_writer import SUFFIXES, TableWriter, open_table_atomically
+
+USAGE = "regard score RUN FILE|- [TARGETS] [options]"
+ABOUT = (
+    "Compute the log-probability of given texts: by a run of language, of each line of FILE that "
+    "is not blank; by a run of translate or dates, of the target of each pair given its source, in "
+    "a table or in two text files. Prints a row per text, separated by tabs, with the natural "
+    "logarithm, summed over the tokens; then a row `total` and, for a file of language, a row "
+    "`corpus`: the perplexity of the whole text as `regard evaluate` reports it."
+)
+_TYPES = {"log_prob": float, "tokens": int, "perplexity": float}
+
+
+@settings
+class ScoreOptions(UseOptions):
+    """Options of `regard score`."""
+
+    json: bool = False
+    """Print one JSON object per row."""
+    on_bad: Literal["error", "skip"] = "error"
+    """Handling of texts that cannot be used (too long, not UTF-8, an empty side of a pair): error
+    stops; skip counts them, and gives a row without numbers or leaves out a pair without a side."""
+    out: Path | None = None
+    """Table for the rows, which appears when it is complete: FILE.csv, .tsv, .jsonl or .parquet.
+    Only `total` and `corpus` are printed then."""
+    force: bool = False
+    """Replace the file of --out if it exists."""
+
+
+def run(argv: list[str]) -> int:
+    """Parse the options, score the texts and print the scores."""
+    command = read_command(
+        argv, ScoreOptions(), usage=USAGE, about=ABOUT, max_words=2, settings_of=reading_settings
+    )
+    if command is None:
+        return DONE
+    folder, record, options, words = command
+    if not words:
+        raise UserError(f"FILE is missing: {USAGE}")
+    out: Path | None = options.out
+    if out is not None and out.suffix.lower() not in SUFFIXES:
+        raise UserError(f"{out}: expected a table: {', '.join(SUFFIXES)}")
+    check_new(out, force=options.force)
+    trained = load_trained(folder, options, record)
+    has_pairs = hasattr(trained.recipe, "encode_pairs")
+    if words[1:] and not has_pairs:
+        raise UserError(f"{words[1]!r} is an unexpected argument: this run scores single texts")
+    read = _read_pairs(words, trained, options) if has_pairs else read_lines(words[0], trained)
+    bad, log_probs, tokens = BadInputs(trained, options.on_bad), list[float](), 0
+    form = Path("output.jsonl" if options.json else "output.tsv")
+    printed = TableWriter(form, sys.stdout.buffer, _TYPES)
+    with ExitStack() as stack:
+        stack.enter_context(show_progress(is_enabled=out is not None or not sys.stdout.isatty()))
+        table = printed
+        if out is not None:
+            table = stack.enter_context(open_table_atomically(out, _TYPES))
+        for block in track(read, "texts"):
+            texts = [one for one in block if has_pairs or one.problem or one.value.strip()]
+            first = bad.count + 1
+            _, values = bad.prepare(texts)
+            scores = trained.compute_scores(values, first=first, is_skipping=True)
+            for given, score in zip(texts, scores, strict=True):
+                if isinstance(score, UserError):
+                    bad.skip(given, score)
+                    found: Any = dict.fromkeys(_TYPES)
+                else:
+                    found = score
+                    log_probs.append(score["log_prob"])
+                    tokens += score["tokens"]
+                sides = ("source", "target") if has_pairs else ("text",)
+                content = given.value if has_pairs else [given.value]
+                table.write({"line": given.line, **found, **dict(zip(sides, content, strict=True))})
+        printed.write({"line": "total", **text_score(math.fsum(log_probs), tokens)})
+        if tokens and not has_pairs and words[0] != "-" and not bad.skipped:
+            corpus = trained.evaluate(words[0])
+            numbers = {"tokens": corpus["examples"], "perplexity": corpus["perplexity"]}
+            printed.write({"line": "corpus", "log_prob": None, **numbers})
+    sys.stdout.buffer.flush()
+    bad.report()
+    return DONE
+
+
+def _read_pairs(words: list[str], trained: Any, options: ScoreOptions) -> Iterator[list[Input]]:
+    """Yield blocks of pairs, read as test data is."""
+    changes: dict[str, Any] = {"test": words[0]}
+    if hasattr(trained.config.data, "on_bad"):
+        changes["on_bad"] = options.on_bad
+    if words[1:] and not hasattr(trained.config.data, "test_target"):
+        raise UserError(f"{words[1]!r} is an unexpected argument: give a table of pairs")
+    if words[1:]:
+        changes["test_target"] = words[1]
+    pairs = trained.recipe.change(changes, for_test=True).read("test").data
+    for begin in range(0, len(pairs), MAX_BLOCK):
+        block = []
+        for i in range(begin, min(begin + MAX_BLOCK, len(pairs))):
+            pair = pairs.sources[i], pairs.targets[i]
+            block.append(Input(pair, words[0], pairs.lines[i]))
+        yield block

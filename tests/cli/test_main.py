@@ -48,7 +48,6 @@ BAD = {
     "train dates --seed -1": "--seed must be from 0 to .*, got -1",
     "train dates --config nowhere.yaml": "nowhere.yaml: No such file",
     "train dates --model.tie all": "model.tie must be target or none",
-    "train translate --data.train a.tsv b.tsv": "'b.tsv' is an unexpected argument",
     "predict": "RUN is missing",
     "predict nowhere text": "nowhere is not a run folder: it has no run.json",
     "predict {run} text --threshold 0.1": "unknown option --threshold; --help lists all",

@@ -29,8 +29,8 @@ class TrainConfig:
     """Stop after this many epochs, to which the schedule is fitted."""
     minutes: Annotated[float, Range(1e-6, 1e7)] | None = None
     """Stop after this many minutes, including validations and the time before interruptions. The
-    speed of the first 10 to 35 steps and of a validation fixes the number of steps that fit, and
-    the schedule is fitted to it; so the result depends on the machine, not only on the seed."""
+    speed of the first 10 to 35 steps fixes the number of steps that fit, and the schedule is fitted
+    to it; so the result depends on the machine, not only on the seed."""
     patience: Annotated[int, Range(0, 1_000_000_000)] = 10
     """Stop after this many validations in a row without a new best score; 0: no limit."""
     batch_tokens: Annotated[int, Range(1, 10_000_000)] = 4096

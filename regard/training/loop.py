@@ -240,9 +240,9 @@ class _Run:
             count = config.epochs * steps_per_epoch(config, batches=len(self.plan(0)))
             self.log.note(f"--train.epochs {config.epochs:,}: {count:,} steps{note}")
         while True:
-            if self.is_measuring() and self.is_measured():
-                self.plan_steps()
-            elif progress.is_validation_due(config):
+            if config.minutes is not None and self.is_measuring() and self.is_measured():
+                self.plan_steps(config.minutes)
+            if progress.is_validation_due(config):
                 self.validate()
             elif progress.is_checkpoint_due(config, saved=self.saved):
                 self.save()
@@ -275,28 +275,15 @@ class _Run:
         is_long = self.progress.seconds >= 6 * (self.config.minutes or 0.0)
         return len(self.step_seconds) >= _UNMEASURED + (_LEAST_MEASURED if is_long else _MEASURED)
 
-    def plan_steps(self) -> None:
-        """Time a validation, fix the number of steps that fit into the minutes, and save it."""
-        progress, config, start = self.progress, self.config, self.progress.seconds
-        self.validate()
-        if self.is_stopping():
-            return
-        progress.recent_validations.clear()  # too early for the average
-        progress.seconds = self.world.broadcast(self.clock())
-        measured, validation = self.step_seconds[_UNMEASURED:], progress.seconds - start
+    def plan_steps(self, minutes: float) -> None:
+        """Fix the number of steps that fit into the minutes by their mean time, and save it."""
+        progress, measured = self.progress, self.step_seconds[_UNMEASURED:]
         mean = sum(measured) / len(measured)
-        batches = len(self.plan(progress.epoch))
-        progress.plan_steps(
-            config, batches=batches, step_seconds=mean, validation_seconds=validation
-        )
-        planned = progress.planned_steps
-        self.log.note(
-            f"--train.minutes {config.minutes:g}: {planned:,} steps of {mean:.3g} s, and "
-            f"validations of {validation:.3g} s{self.fit_warmup()}"
-        )
+        progress.plan_steps(minutes, step_seconds=mean)
+        planned, note = progress.planned_steps, self.fit_warmup()
+        self.log.note(f"--train.minutes {minutes:g}: {planned:,} steps of {mean:.3g} s{note}")
         values = {"planned_steps": planned, "warmup_steps": progress.warmup_steps}
-        times = {"step_seconds": mean, "validation_seconds": validation}
-        self.log.record("schedule", progress, values | times)
+        self.log.record("schedule", progress, values | {"step_seconds": mean})
         self.save()
 
     def fit_warmup(self) -> str:

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 from regard.training.config import TrainConfig
 
+_VALIDATION_PART = 0.05
+"""Part of the minutes of a run that is left for validations and checkpoints."""
+
 
 @dataclass(kw_only=True)
 class Progress:
@@ -70,18 +73,13 @@ class Progress:
         """
         return max(self.fractions(config, batches=batches).values(), default=0.0)
 
-    def plan_steps(
-        self, config: TrainConfig, *, batches: int, step_seconds: float, validation_seconds: float
-    ) -> None:
-        """Fix the number of steps that fit into the minutes of the run, with the validations
-        between them, the last one, and that of the average; `batches` are those of an epoch.
+    def plan_steps(self, minutes: float, *, step_seconds: float) -> None:
+        """Fix the number of steps that fit into the minutes of the run, but for a part of the rest
+        that is left for validations, whose time is not known.
         """
-        assert config.minutes is not None
-        last = validation_seconds * (2 if config.average > 1 else 1)
-        left = 60 * config.minutes - self.seconds - last
-        every = config.validate_every or steps_per_epoch(config, batches=batches)
-        count = int(left / (step_seconds + validation_seconds / every))
-        self.planned_steps, self.planned_minutes = self.step + max(count, 1), config.minutes
+        left = (1 - _VALIDATION_PART) * (60 * minutes - self.seconds)
+        self.planned_steps = self.step + max(int(left / step_seconds), 1)
+        self.planned_minutes = minutes
 
     def fit_warmup(self, config: TrainConfig, *, batches: int) -> int | None:
         """Shorten a warm-up of more than a quarter of the run, if epochs or minutes end it.

@@ -64,10 +64,8 @@ def test_step_adds_its_tokens_and_its_time_counts_after_the_warmup() -> None:
 def test_a_warmup_that_fits_is_kept() -> None:
     config = settings(steps=1000, minutes=2.0, warmup=10, average=0, validate_every=0)
     progress = Progress(step=8, seconds=10.0, warmup_end=0.7)
-    # 100 s remain after a validation of 10; each epoch has 3 steps of 2 s, and a validation.
-    sizes = {"batches": 3, "step_seconds": 2.0, "validation_seconds": 10.0}
-    progress.plan_steps(config, **sizes)
-    assert progress.planned_steps == 8 + int(100 / (2 + 10 / 3))
+    progress.plan_steps(2.0, step_seconds=2.0)
+    assert progress.planned_steps == 8 + int(0.95 * 110 / 2)
     assert progress.fit_warmup(settings(steps=20, minutes=2.0, warmup=10), batches=3) is None
     longer = Progress(step=12, planned_steps=48, warmup_end=0.7)
     assert longer.fit_warmup(config, batches=3) is None

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SAMPLES = {"engines": 10, "kills": 2, "reads": 50}
+SAMPLES = {"engines": 6, "kills": 1, "reads": 30}
 """Number of cases of each campaign, in one program."""
 
 

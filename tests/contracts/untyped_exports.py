@@ -90,7 +90,7 @@ def make_shapes(inputs: Any, others: Any) -> Any:
     return tuple(shapes)
 
 
-_FIRST = "translate", "language", "reviews", "images", "rnn"
+_FIRST = "translate", "images", "rnn"
 _NAMES = [
     name if name in _FIRST else pytest.param(name, marks=pytest.mark.slow)
     for name in (*RECIPES, *_OTHER)

@@ -34,6 +34,8 @@ def training(recipe: str, run: Path, *, device: str = "cuda", steps: int = 1) ->
     return ["train", recipe, "--run", str(run), *words]
 
 
+COVERED = "translate", "caption"
+"""Recipes made of the parts of others."""
 VARIANTS = [
     ("tracks", "--model.joint true --model.paths 4 --model.changes true"),
     ("boxes", "--model.queries learned"),
@@ -72,7 +74,10 @@ def same(one: Any, other: Any) -> None:
         assert one == other
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize(
+    "recipe",
+    [pytest.param(name, marks=pytest.mark.slow if name in COVERED else ()) for name in RECIPES],
+)
 def test_a_recipe_does_all_on_a_device(
     tmp_path: Path, recipe: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -457,7 +457,8 @@ def test_run_for_other_labels_starts_from_an_imported_classifier(
         for path in (run, tmp_path / "new")
     )
     assert after.shape == (2, 20)
-    assert (after[0] - before[1]).abs().max() < 0.01  # good
+    good = after[0] * before[1].norm() / after[0].norm()  # both are divided by a temperature
+    assert (good - before[1]).abs().max() < 0.05
 
 
 @pytest.mark.filterwarnings("ignore:contributions to the scores are not shown")

@@ -59,7 +59,13 @@ def test_compiled_blocks_have_the_same_gradients(graphs: list[Any], writer: str)
 
 
 @pytest.mark.parametrize(
-    "recipe", ["dates", "language", "boxes", pytest.param("caption", marks=pytest.mark.slow)]
+    "recipe",
+    [
+        "dates",
+        "boxes",
+        pytest.param("language", marks=pytest.mark.slow),
+        pytest.param("caption", marks=pytest.mark.slow),
+    ],
 )
 def test_layers_and_lengths_share_a_few_graphs(
     graphs: list[Any], tmp_path: Path, recipe: str

@@ -26,11 +26,11 @@ VIEWS = [
     ("chain", "chain", "chain"),
     ("image", "image", "encoder self"),
     ("boxes", "image", "cross"),
-    ("points", "image", "cross"),
     ("tracks", "plane", "encoder self"),
     ("events", "sound", "cross"),
 ]
 MORE_VIEWS = [
+    ("points", "image", "cross"),
     ("transformer", "alignment", "encoder self"),
     ("transformer", "links", "cross"),
     ("recurrent", "steps", "recurrent"),

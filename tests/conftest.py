@@ -119,6 +119,10 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # extensions report what is not collected at the end
+
+
 @pytest.fixture(autouse=True)
 def seeds() -> None:
     random.seed(1)

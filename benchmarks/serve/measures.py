@@ -18,7 +18,7 @@ from benchmarks.serve.client import LEFT, Answer
 from benchmarks.serve.material import SIZES, captions, export, mixed_texts, run_folder
 from benchmarks.serve.processes import Offline, Server, Use, ctranslate2_server, regard_server
 
-__all__ = ["PARTS", "Setup", "arrivals", "completed", "quantile"]
+__all__ = ["OBSERVE", "PARTS", "Setup", "arrivals", "completed", "quantile"]
 
 WARM = 1.0
 """Seconds at the beginning of a load that do not count."""
@@ -258,7 +258,7 @@ def page(setup: Setup, report: Report) -> None:
         for text in texts:
             opened.locator("textarea").fill(text[:-1])
             opened.wait_for_timeout(1_000)  # its answer has come
-            opened.evaluate(_OBSERVE)
+            opened.evaluate(OBSERVE)
             opened.locator("textarea").press(text[-1])
             durations.append(opened.evaluate("window.firstRow"))
         report.write(
@@ -270,7 +270,7 @@ def page(setup: Setup, report: Report) -> None:
     report.write(verdict("key to first row, ms (p90)", quantile(durations, 0.9), "most", 150.0))
 
 
-_OBSERVE = """() => {
+OBSERVE = """() => {
   const begin = performance.now();
   window.firstRow = new Promise((done) => {
     const observer = new PerformanceObserver((list) => {

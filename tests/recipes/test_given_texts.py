@@ -41,13 +41,13 @@ def model_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Traine
 
 def log_p(model: Any, source: Padded | None, target: list[int]) -> float:
     """Return log p of a target's tokens after the first, from the logits of one row."""
-    total, logits = 0.0, model(source, padded(target))[0].double()
+    total, logits = 0.0, model(source, pad_one(target))[0].double()
     for step, token in enumerate(target[1:]):
         total += float(logits[step, token] - logits[step].exp().sum().log())
     return total
 
 
-def padded(ids: list[int]) -> Padded:
+def pad_one(ids: list[int]) -> Padded:
     return Padded(torch.tensor([ids]), torch.tensor([len(ids)]))
 
 
@@ -65,7 +65,7 @@ def test_pairs_are_scored_by_the_logits_of_the_model(trained_run: TrainedRun) ->
         own = recipe.tokenizer.specials
         target = [own.bos, *recipe.tokenizer.encode(pair[1]), own.eos]
         with torch.no_grad():
-            expected = log_p(trained_run._model, padded(source), target)
+            expected = log_p(trained_run._model, pad_one(source), target)
         assert score is not None
         assert score["log_prob"] == pytest.approx(expected, rel=1e-5)
         assert score["tokens"] == len(pair[1].split()) + 1

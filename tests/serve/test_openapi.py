@@ -19,7 +19,7 @@ from regard.settings.tree import to_plain
 from tests.serve.document import validator
 
 
-def described(
+def describe_run(
     recipe: str, name: str = "", *, example: Any = "a text", answered: Any = None
 ) -> ServedRun:
     """Return a run of default settings, without a model."""
@@ -56,7 +56,7 @@ def examples(part: Any) -> Iterator[tuple[Any, Any]]:
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_document_of_a_recipe_is_valid(recipe: str) -> None:
-    document = json.loads(json.dumps(document_of(described(recipe), needs_key=True)))
+    document = json.loads(json.dumps(document_of(describe_run(recipe), needs_key=True)))
     schema = schemathesis.openapi.from_dict(document)
     schema.validate()
     count = 0
@@ -72,7 +72,7 @@ def test_document_of_a_recipe_is_valid(recipe: str) -> None:
 
 def test_examples_conform_to_their_schemas() -> None:
     answer = {"outputs": [{"text": "a", "score": -0.4, "log_prob": -0.8, "finished": True}]}
-    document = document_of(described("translate", answered=answer), described("language"))
+    document = document_of(describe_run("translate", answered=answer), describe_run("language"))
     found = [*examples(document["paths"]), *examples(document["components"]["responses"])]
     for schema, example in found:
         jsonschema_rs.validate(schema | {"components": document["components"]}, example)
@@ -85,14 +85,14 @@ def test_examples_conform_to_their_schemas() -> None:
 
 
 def test_paths_of_conventions_are_those_of_the_runs() -> None:
-    paths = {name: set(document_of(described(name))["paths"]) for name in RECIPES}
+    paths = {name: set(document_of(describe_run(name))["paths"]) for name in RECIPES}
     assert {name for name in RECIPES if "/translate" in paths[name]} == {"translate", "dates"}
     assert {name for name in RECIPES if "/v1/completions" in paths[name]} == {"language"}
     assert all("/v1/predict" in own for own in paths.values())
 
 
 def test_request_is_checked_with_its_options() -> None:
-    document = document_of(described("translate"))
+    document = document_of(describe_run("translate"))
     check = validator(document, "Request1")
     for value in (
         {"inputs": ["a"]},
@@ -127,13 +127,13 @@ def test_request_is_checked_with_its_options() -> None:
     ],
 )
 def test_inputs_of_a_kind(recipe: str, good: list[Any], bad: list[Any]) -> None:
-    check = validator(document_of(described(recipe)), "Request1")
+    check = validator(document_of(describe_run(recipe)), "Request1")
     assert all(check.is_valid({"inputs": [value]}) for value in good)
     assert not any(check.is_valid({"inputs": [value]}) for value in bad)
 
 
 def test_reply_has_an_answer_or_an_error_for_each_input() -> None:
-    runs = described("reviews"), described("dates"), described("reviews", "other")
+    runs = describe_run("reviews"), describe_run("dates"), describe_run("reviews", "other")
     document = document_of(*runs)
     check = validator(document, "Reply")
     answer = {"input": 1, "label": "a", "probability": 0.5, "labels": {"a": 0.5, "b": 0.5}}
@@ -147,7 +147,7 @@ def test_reply_has_an_answer_or_an_error_for_each_input() -> None:
 
 
 def test_several_runs_need_a_name_and_have_the_options_of_all() -> None:
-    document = document_of(described("dates"), described("boxes", example=None))
+    document = document_of(describe_run("dates"), describe_run("boxes", example=None))
     predict = document["paths"]["/v1/predict"]["post"]
     content = predict["requestBody"]["content"]
     assert content["application/json"]["examples"] == {
@@ -162,10 +162,10 @@ def test_several_runs_need_a_name_and_have_the_options_of_all() -> None:
 
 
 def test_keys_are_needed_except_for_open_paths() -> None:
-    document = document_of(described("dates"), needs_key=True)
+    document = document_of(describe_run("dates"), needs_key=True)
     assert document["security"] == [{"key": []}]
     is_open = {}
     for path, operations in document["paths"].items():
         is_open[path] = all(operation.get("security") == [] for operation in operations.values())
     assert {path for path in is_open if is_open[path]} == {*OPEN, "/v1/looks/{id}"}
-    assert "security" not in document_of(described("dates"))
+    assert "security" not in document_of(describe_run("dates"))

@@ -115,7 +115,7 @@ PLANNED = settings(
 
 
 @pytest.fixture(scope="module")
-def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result, float]:
+def planned_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result, float]:
     """Return a run whose minutes are planned, its result, and the time at its end."""
     folder = tmp_path_factory.mktemp("planned")
     with pytest.MonkeyPatch.context() as patch:
@@ -123,8 +123,8 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result, flo
         return folder, clock.train(folder, PLANNED), clock.now
 
 
-def test_schedule_and_warmup_fit_the_minutes(planned: tuple[Path, Result, float]) -> None:
-    folder, result, seconds = planned
+def test_schedule_and_warmup_fit_the_minutes(planned_run: tuple[Path, Result, float]) -> None:
+    folder, result, seconds = planned_run
     assert 14 + int(0.95 * (240 - 24)) == 219
     assert (result.stop_reason, result.progress.step) == ("minutes", 219)
     assert 230 < seconds <= 240 + 2  # the average is validated
@@ -142,7 +142,7 @@ def test_schedule_and_warmup_fit_the_minutes(planned: tuple[Path, Result, float]
 
 @pytest.mark.parametrize("stop", [20, 120])
 def test_resumed_run_has_the_planned_schedule_bit_for_bit(
-    planned: tuple[Path, Result, float],
+    planned_run: tuple[Path, Result, float],
     stop: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -152,9 +152,9 @@ def test_resumed_run_has_the_planned_schedule_bit_for_bit(
         clock.train(tmp_path, PLANNED, stop=stop)
     clock.step = 0.3  # a faster machine
     assert clock.train(tmp_path, PLANNED).progress.step == 219
-    first, resumed = (load_file(path / "model.safetensors") for path in (planned[0], tmp_path))
+    first, resumed = (load_file(path / "model.safetensors") for path in (planned_run[0], tmp_path))
     assert all(torch.equal(first[name], resumed[name]) for name in first)
-    rates = [[line["lr"] for line in log_of(path, "train")] for path in (planned[0], tmp_path)]
+    rates = [[line["lr"] for line in log_of(path, "train")] for path in (planned_run[0], tmp_path)]
     assert rates[0] == rates[1]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, Request, Route
 
+from benchmarks.serve.measures import OBSERVE
 from regard.recipes.base.trained import TrainedRun
 from tests.recipes.tiny import folder
 from tests.serve.running import serving_here, untrained_run
@@ -76,7 +77,7 @@ def check_key(route: Route, status: int) -> None:
 def type_text(page: Page, text: str) -> None:
     """Type the last character of a text, and wait until its attention is drawn."""
     page.locator("textarea").fill(text[:-1])
-    page.evaluate(_OBSERVE)
+    page.evaluate(OBSERVE)
     page.locator("textarea").press(text[-1])
     page.evaluate("window.firstRow")
 
@@ -256,16 +257,6 @@ _DROP = """([content, name, type]) => {
   dataTransfer.items.add(new File([bytes], name, { type }));
   const event = new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true });
   document.querySelector(".served-file").dispatchEvent(event);
-}"""
-
-_OBSERVE = """() => {
-  const begin = performance.now();
-  window.firstRow = new Promise((done) => {
-    const observer = new PerformanceObserver((list) => {
-      for (const entry of list.getEntries()) if (entry.startTime >= begin) done(entry.duration);
-    });
-    observer.observe({ type: "measure" });
-  });
 }"""
 
 _MICROPHONE = """() => {

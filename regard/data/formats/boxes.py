@@ -143,14 +143,14 @@ def _read_voc(path: Path, split: str, bad_rows: BadRows) -> tuple[Rows, Path]:
     rows: Rows = {}
     for file in files:
         with bad_rows.catch(str(file)):
-            root = _read_xml(file)
-            image = root.findtext("filename", "").strip()
-            if root.tag != "annotation" or not image:
+            annotation = _read_xml(file)
+            image = annotation.findtext("filename", "").strip()
+            if annotation.tag != "annotation" or not image:
                 raise UserError(f"{file}: expected an <annotation> of Pascal VOC with a <filename>")
             if image in rows:
                 raise UserError(f"{file}: {rows[image][0][0]} has the same filename, {image!r}")
             boxes = rows[image] = [(str(file), {})]
-            for number, item in enumerate(root.findall("object"), start=1):
+            for number, item in enumerate(annotation.findall("object"), start=1):
                 row = {name: item.findtext(f"bndbox/{name}") for name in _CORNERS}
                 more = {"label": item.findtext("name"), "iscrowd": _is_difficult(item)}
                 boxes.append((f"{file}, object {number}", row | more))

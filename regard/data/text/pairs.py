@@ -97,10 +97,8 @@ def read_pairs(
     bad_rows, origin = BadRows(on_bad, "pairs"), str(path)
     rows: Iterable[tuple[int, Sequence[Any]]]
     if target is not None:
-        rows, origin = (
-            _read_parallel(Path(path), Path(target), encoding, bad_rows),
-            f"{path} + {target}",
-        )
+        rows = _read_parallel(Path(path), Path(target), encoding, bad_rows)
+        origin = f"{path} + {target}"
     elif format == "text":
         raise UserError(f"{path}: two parallel text files need the target file, too.")
     else:

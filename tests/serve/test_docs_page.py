@@ -12,7 +12,7 @@ import pytest
 from regard.recipes.registry import RECIPES
 from regard.serve.guard import OPEN
 from regard.serve.openapi.page import docs_page
-from tests.serve.test_openapi import described, document_of
+from tests.serve.test_openapi import describe_run, document_of
 
 ADDRESS = "http://127.0.0.1:8000/"
 
@@ -51,7 +51,7 @@ def commands(text: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_page_has_all_parts_of_the_document(recipe: str) -> None:
-    document = document_of(described(recipe))
+    document = document_of(describe_run(recipe))
     text = docs_page(document, ADDRESS)
     page = Page(text)
     assert not page.open
@@ -62,7 +62,7 @@ def test_page_has_all_parts_of_the_document(recipe: str) -> None:
     names = {f"schema-{name}" for name in document["components"]["schemas"]}
     operations = [own for methods in document["paths"].values() for own in methods.values()]
     assert set(page.ids) == names | {own["operationId"] for own in operations}
-    for name in described(recipe).facts["options"]:
+    for name in describe_run(recipe).facts["options"]:
         assert f"<code>{name}</code>" in text
     texts = re.sub("<pre>.*?</pre>", "", text, flags=re.DOTALL)
     assert "`" not in texts
@@ -70,7 +70,9 @@ def test_page_has_all_parts_of_the_document(recipe: str) -> None:
 
 
 def test_commands_send_the_examples() -> None:
-    document = document_of(described("dates", example="3 März 'x' <2019>"), described("images"))
+    document = document_of(
+        describe_run("dates", example="3 März 'x' <2019>"), describe_run("images")
+    )
     found = commands(docs_page(document, ADDRESS))
     bodies = [json.loads(words[words.index("-d") + 1]) for words in found if "-d" in words]
     assert {"run": "dates", "inputs": ["3 März 'x' <2019>"]} in bodies
@@ -83,13 +85,13 @@ def test_commands_send_the_examples() -> None:
 
 
 def test_commands_have_a_key_where_one_is_needed() -> None:
-    found = commands(docs_page(document_of(described("dates"), needs_key=True), ADDRESS))
+    found = commands(docs_page(document_of(describe_run("dates"), needs_key=True), ADDRESS))
     for words in found:
         is_open = words[-1].removeprefix(ADDRESS[:-1]) in OPEN or "/v1/looks/" in words[-1]
         assert ("Authorization: Bearer KEY" in words) != is_open
 
 
 def test_names_of_runs_are_escaped() -> None:
-    text = docs_page(document_of(described("dates", "<b>&amp;")), ADDRESS)
+    text = docs_page(document_of(describe_run("dates", "<b>&amp;")), ADDRESS)
     assert "<b>" not in text
     assert "&lt;b&gt;&amp;amp;" in text

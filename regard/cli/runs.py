@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from regard.engines.config import EngineConfig
 from regard.errors import UserError
+from regard.recipes.base.entry import without_test
 from regard.recipes.base.run import Run
 from regard.recipes.registry import get_entry
 from regard.recipes.run_folder import read_run
@@ -87,10 +88,7 @@ def read_command(
 
 def input_settings(run: Run) -> tuple[Any, list[str]]:
     """Return a run's settings for reading and answering inputs, and the paths that may change."""
-    entry, config = get_entry(run.recipe), run.config
-    for name, default in (("format", "auto"), ("encoding", "utf-8")):  # those of each file
-        if hasattr(config.data, name):
-            config = replace(config, data=replace(config.data, **{name: default}))
+    entry, config = get_entry(run.recipe), without_test(run.config)
     return config, [path for path in settings_by_path(config) if entry.may_change(path)]
 
 

@@ -25,7 +25,7 @@ from regard.errors import UserError
 from regard.recipes.base.run import Run, data_paths
 from regard.recipes.registry import get_entry
 from regard.recipes.run_folder import find_source
-from tests.recipes.commands import command, report
+from tests.recipes.commands import command, failure, report
 
 
 def write(folder, **files):
@@ -125,5 +125,8 @@ def test_run_is_trained_on_several_files(tmp_path, capsys):
     assert report(tmp_path / "run")["examples"] == 20
     (tmp_path / "c.txt").write_bytes("f\u00fcr Ann\n".encode("cp1252"))
     command("predict", tmp_path / "run", tmp_path / "c.txt", "--data.encoding", "cp1252")
-    command("evaluate", tmp_path / "run", "--data.test", files[1])
+    command("evaluate", tmp_path / "run")
+    command("evaluate", tmp_path / "run", "--data.test", files[1], "--data.encoding", "cp1252")
     assert "not UTF-8" not in capsys.readouterr().err
+    message = failure(capsys, f"evaluate {tmp_path}/run --data.test {files[1]}")
+    assert "b.conll, line 5: not UTF-8" in message

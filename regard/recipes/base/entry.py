@@ -27,6 +27,8 @@ _READING = (
 """Settings that say how a file of inputs is read."""
 _TEST = ("data.test", "data.test_target", "data.test_images", "data.references")
 """Settings that name test data."""
+_OF_FILES = (*_TEST, "data.format", "data.encoding")
+"""Settings of files that do not hold for other files."""
 _LABELED = (*_TEST, "data.on_bad", *(f"data.{name}_column" for name in ("target", "label", "tag")))
 """Settings of test data besides those of inputs."""
 
@@ -123,20 +125,20 @@ class Entry:
 
 
 def without_test(config: Any) -> Any:
-    """Return settings without test data."""
-    default = type(config.data)()
-    test = {name: getattr(default, name) for name in _test_names(config)}
-    return replace(config, data=replace(config.data, **test))
+    """Return settings without test data, and without the format and encoding of other files."""
+    return replace(config, data=replace(config.data, **_defaults_of_files(config)))
 
 
 def keep_test(config: Any, other: Any) -> Any:
     """Return settings with the test data of others, as far as they have none."""
     test = {}
-    for name in _test_names(config):
-        test[name] = getattr(config.data, name) or getattr(other.data, name)
+    for name, default in _defaults_of_files(config).items():
+        own = getattr(config.data, name)
+        test[name] = getattr(other.data, name) if own == default else own
     return replace(config, data=replace(config.data, **test))
 
 
-def _test_names(config: Any) -> list[str]:
-    names = [path.partition(".")[2] for path in _TEST]
-    return [name for name in names if hasattr(config.data, name)]
+def _defaults_of_files(config: Any) -> dict[str, Any]:
+    default = type(config.data)()
+    names = [path.partition(".")[2] for path in _OF_FILES]
+    return {name: getattr(default, name) for name in names if hasattr(default, name)}

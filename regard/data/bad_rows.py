@@ -20,6 +20,7 @@ class BadRows:
 
     def __init__(self, on_bad: OnBad, noun: str = "rows") -> None:
         self.on_bad, self.noun, self.skipped = on_bad, noun, list[str]()
+        self.remarks: list[str] = []
 
     def describe(self) -> str:
         """Return the number of rows that were left out and the first message; empty if none was."""
@@ -27,9 +28,9 @@ class BadRows:
         return f"skipped {count:,} bad rows; first: {self.skipped[0]}" if count else ""
 
     def notices(self, origin: str | Path) -> tuple[str, ...]:
-        """Return the line that tells how many were left out, and the first; empty if none was."""
+        """Return the remarks, and a line that tells how many were left out, and the first."""
         note = f"{origin}: skipped {len(self.skipped):,} of the {self.noun}; first: "
-        return (note + self.skipped[0],) if self.skipped else ()
+        return (*self.remarks, *(note + message for message in self.skipped[:1]))
 
     def add(self, message: str) -> None:
         """Leave a row out. Raises UserError with the message if on_bad is error."""

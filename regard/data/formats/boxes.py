@@ -72,6 +72,8 @@ def _read_coco(path: Path, split: str, bad_rows: BadRows) -> tuple[Rows, Path]:
 
 
 def _read_yolo(path: Path, split: str, bad_rows: BadRows) -> tuple[Rows, Path]:
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder, expected YOLO's data.yaml.")
     try:
         content = yaml.safe_load(decode_line(read_bytes(path), str(path)))
         names = content["names"]
@@ -82,13 +84,22 @@ def _read_yolo(path: Path, split: str, bad_rows: BadRows) -> tuple[Rows, Path]:
     if not isinstance(content.get(split), str | list):
         raise UserError(f"{path}: names no images of {split!r}.")
     rows: Rows = {}
+    without = []
     for image in _list_yolo_images(root, content[split]):
         boxes = rows[os.path.relpath(image, root)] = [(str(image), {})]
         labels = _yolo_labels(image)
-        for number, line in read_texts(labels, bad_rows) if labels.exists() else ():
+        if not labels.exists():
+            without.append(labels)
+            continue
+        for number, line in read_texts(labels, bad_rows):
             where = locate(labels, number)
             with bad_rows.catch(where):
                 boxes.append((where, _parse_yolo(line.split(), names)))
+    if without:
+        problem = f"no labels of {len(without):,} of {len(rows):,} images; first: {without[0]}"
+        if len(without) == len(rows):
+            raise UserError(f"{path}: {problem}.")
+        bad_rows.remarks.append(f"{path}: {problem}")
     return rows, root
 
 
@@ -133,7 +144,11 @@ def _parse_yolo(cells: list[str], names: dict[Any, Any]) -> dict[str, Any]:
 def _read_voc(path: Path, split: str, bad_rows: BadRows) -> tuple[Rows, Path]:
     files, images = [path], path.parent
     if path.is_dir():
-        files, _ = list_files(path, (".xml",))
+        try:
+            files, _ = list_files(path, (".xml",))
+        except UserError as error:
+            hint = "A folder is read as Pascal VOC; for YOLO, give data.yaml."
+            raise UserError(f"{error} {hint}") from None
         images = path.parent / "JPEGImages" if path.name == "Annotations" else path
     elif suffix_of(path) == ".txt":
         root = path.absolute().parents[2]
@@ -152,6 +167,7 @@ def _read_voc(path: Path, split: str, bad_rows: BadRows) -> tuple[Rows, Path]:
             boxes = rows[image] = [(str(file), {})]
             for number, item in enumerate(annotation.findall("object"), start=1):
                 row = {name: item.findtext(f"bndbox/{name}") for name in _CORNERS}
+                row |= {name: annotation.findtext(f"size/{name}") for name in ("width", "height")}
                 more = {"label": item.findtext("name"), "iscrowd": _is_difficult(item)}
                 boxes.append((f"{file}, object {number}", row | more))
     return rows, images
@@ -177,7 +193,8 @@ def _read_cvat(path: Path, split: str, bad_rows: BadRows) -> tuple[Rows, Path]:
                     raise UserError(f"expected a box that is not rotated, got a {shape.tag}")
                 corners = zip(_CORNERS, map(shape.get, _CVAT_CORNERS), strict=True)
                 if is_box:
-                    boxes.append((where, dict(corners) | {"label": shape.get("label")}))
+                    sizes = {"width": image.get("width"), "height": image.get("height")}
+                    boxes.append((where, dict(corners) | sizes | {"label": shape.get("label")}))
     return rows, path.parent
 
 
@@ -223,7 +240,8 @@ def _read_label_studio(path: Path, split: str, bad_rows: BadRows) -> tuple[Rows,
 
 def _parse_rectangle(item: _Rectangle) -> dict[str, Any]:
     if item.rotation or len(item.rectanglelabels) != 1:
-        raise UserError(f"expected boxes of one label that are not rotated, got {item}")
+        shown = f"{item.rectanglelabels} rotated by {item.rotation:g}"
+        raise UserError(f"expected boxes of one label that are not rotated, got {shown}")
     sides = {name: getattr(item, name) / 100 for name in ("x", "y", "width", "height")}
     return sides | {"label": item.rectanglelabels[0], "is_relative": True}
 

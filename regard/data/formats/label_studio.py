@@ -17,6 +17,7 @@ from regard.errors import UserError
 class _Result(msgspec.Struct):
     type: str = ""
     value: dict[str, Any] = {}
+    image_rotation: float = 0
 
 
 class _Annotation(msgspec.Struct):
@@ -42,8 +43,10 @@ def values_of(record: Any, kind: str) -> list[dict[str, Any]]:
         raise UserError(f"has {len(annotations)} annotations, expected one")
     values = []
     for result in annotations[0].result:
+        if result.image_rotation:
+            raise UserError(f"was drawn on an image rotated by {result.image_rotation:g} degrees")
         if result.type == kind:
             values.append(result.value)
-        elif result.type.endswith("labels"):  # others are of the whole task, such as choices
+        elif result.type.endswith(("labels", "rectangle")):  # others are no regions, as choices
             raise UserError(f"has a result of the type {result.type}, expected {kind}")
     return values

@@ -14,7 +14,7 @@ from regard.data.bad_rows import BadRows
 from regard.data.config import BoxesConfig
 from regard.data.formats.boxes import read_box_format
 from regard.data.images.files import open_images
-from regard.data.tables import read_rows_of_files
+from regard.data.tables import as_number, read_rows_of_files
 from regard.errors import UserError
 
 _SIDES = ("x", "y", "width", "height")
@@ -46,12 +46,29 @@ def read_boxes(
         found = by_file, path.parent
     by_file, folder = found
     read_image = open_images(folder if images is None else Path(images))
-    items, _ = read_annotated(
-        path, by_file, lambda file: read_image(file).size, _parse, sides=4, bad_rows=bad_rows
-    )
+
+    def measure(file: str) -> tuple[int, int]:
+        if images is None and not (folder / file).exists():
+            raise UserError(f"{folder / file}: no such file (--data.images chooses the folder)")
+        size = read_image(file).size
+        for _, row in by_file[file]:
+            _check_size(row, size)
+        return size
+
+    items, _ = read_annotated(path, by_file, measure, _parse, sides=4, bad_rows=bad_rows)
     return AnnotatedDataset(
         tuple(items), lambda i: read_image(items[i].file), str(path), bad_rows.notices(path)
     )
+
+
+def _check_size(row: Mapping[str, Any], size: tuple[int, int]) -> None:
+    """Raise UserError if a row of corners or `bbox` states another size of its image, as if it was
+    scaled, or rotated by its EXIF orientation, after the boxes were drawn."""
+    if "bbox" in row or any(names[0] in row for names in _CORNERS):
+        stated = [as_number(row.get(name) or 0) for name in ("width", "height")]
+        if 0 not in stated and (*stated,) != size:
+            of = f"{stated[0]:g} x {stated[1]:g}"
+            raise UserError(f"boxes of an image of {of} pixels, but it has {size[0]} x {size[1]}")
 
 
 def _parse(row: Mapping[str, Any], size: tuple[int, int]) -> list[float]:

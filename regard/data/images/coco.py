@@ -58,7 +58,8 @@ def read_coco_boxes(path: Path, bad_rows: BadRows) -> dict[str, list[tuple[str, 
                 category = coco.cats.get(annotation.get("category_id"))
                 if category is None or "bbox" not in annotation:
                     raise UserError(f"{where}: expected bbox and the id of a category.")
-                rows.append((where, annotation | {"label": category["name"]}))
+                sizes = {"width": image.get("width"), "height": image.get("height")}
+                rows.append((where, annotation | sizes | {"label": category["name"]}))
         images[image["file_name"]] = rows
     return images
 

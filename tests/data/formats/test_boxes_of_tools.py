@@ -53,8 +53,16 @@ def task(image: str, *results: dict) -> dict:
 CAT = rectangle("cat", 5, 10, 25, 40)
 DOG = rectangle("dog", 50, 5 / 0.3, 20, 8 / 0.3)
 STUDIO = json.dumps([task("/data/upload/3/a.png", CAT, DOG), task("/data/local-files/?d=b.png")])
+COCO = """\
+{"images": [{"id": 1, "file_name": "a.png", "width": 40, "height": 30},
+            {"id": 2, "file_name": "b.png"}],
+ "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}],
+ "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [2, 3, 10, 12]},
+                 {"id": 2, "image_id": 1, "category_id": 2, "bbox": [20, 5, 8, 8]}]}
+"""
 FILES = {
     "cvat.xml": CVAT,
+    "coco.json": COCO,
     "studio.json": STUDIO,
     "voc/a.xml": VOC,
     "voc/b.xml": EMPTY_VOC,
@@ -88,6 +96,7 @@ def read(path, split="train", **settings):
     ("name", "format"),
     [
         ("cvat.xml", "cvat"),
+        ("coco.json", "coco"),
         ("studio.json", "label-studio"),
         ("voc", "voc"),
         ("VOC2012/Annotations", "voc"),
@@ -113,8 +122,13 @@ def test_difficult_objects_of_voc_are_crowds(folder):
 
 
 def test_splits_of_yolo_are_folders_or_lists(folder):
-    files = [item.file for item in read(folder / "yolo/data.yaml", "val").items]
+    data = read(folder / "yolo/data.yaml", "val")
+    files = [item.file for item in data.items]
     assert files == ["images/val/a.png", "images/val/b.png", "images/train/a.png"]
+    assert "no labels of 2 of 3 images; first: " in data.notices[0]
+    for format, hint in (("auto", "xml.* for YOLO, give data.yaml"), ("yolo", "is a folder")):
+        with pytest.raises(UserError, match=hint):
+            read(folder / "yolo", format=format)
     with pytest.raises(UserError, match=r"data.yaml: names no images of 'test'"):
         read(folder / "yolo/data.yaml", "test")
     # Roboflow: names as a list, and folders as if the file was in one of them.
@@ -145,7 +159,19 @@ def test_splits_of_yolo_are_folders_or_lists(folder):
         ("studio.json", '"width"', '"wide"', "row 1: not a task .* `width`"),
         ("studio.json", '"image"', '"url"', r"row 1: data has no 'image'; it has 'url'"),
         ("studio.json", "d=b.png", "d=a.png", "row 2: the image 'a.png' is also that of .*row 1"),
-        ("studio.json", "d=b.png", "d=x/c%20d.png", "x/c d.png: no such file"),
+        ("studio.json", "d=b.png", "d=x/c%20d.png", "x/c d.png: no such file .--data.images"),
+        (
+            "studio.json",
+            '"rectanglelabels", "v',
+            '"rectangle", "v',
+            "row 1: has a result of the ty",
+        ),
+        ("studio.json", '_rotation": 0', '_rotation": 90', "row 1: was drawn .* rotated by 90 deg"),
+        # Another size than that of the image, as if it was scaled afterwards.
+        ("voc/a.xml", "<width>40", "<width>80", "a.xml: boxes of an image of 80 x 30 .* 40 x 30"),
+        ("cvat.xml", 'width="40"', 'width="30"', "image a.png: boxes of an image of 30 x 30 pix"),
+        ("coco.json", '"height": 30', '"height": 60', "coco.json, image 1: boxes of an image of"),
+        ("yolo/data.yaml", "images/train", "images/val", r"no labels of 2 of 2 .*labels/val/a.txt"),
     ],
 )
 def test_what_does_not_fit_is_named(folder, name, old, new, message):

@@ -235,10 +235,14 @@ def read_lines(
 ) -> Iterator[bytes]:
     r"""Yield the lines of a file, or of its content, without line ends and a byte order mark; split
     at "\n" only."""
+    for line in _read_whole_lines(path, content, encoding):
+        yield line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def _read_whole_lines(path: str | Path, content: bytes | None, encoding: str) -> Iterator[bytes]:
     with open_text(Path(path), encoding) if content is None else io.BytesIO(content) as file:
         for index, line in enumerate(file):
-            whole = skip_mark(line, path) if index == 0 else line
-            yield whole.removesuffix(b"\n").removesuffix(b"\r")
+            yield skip_mark(line, path) if index == 0 else line
 
 
 def read_texts(
@@ -259,9 +263,9 @@ def read_csv(
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the number of the first line and the cells of each row of a CSV, none for a blank line,
     as `read_lines`. Without `bad_rows`, a row that is not UTF-8 is an error."""
-    lines = read_lines(path, content, encoding)
+    lines = _read_whole_lines(path, content, encoding)
     lines = (line.decode("utf-8", "surrogateescape") for line in lines)
-    reader = csv.reader((line + "\n" for line in lines), strict=True)
+    reader = csv.reader(lines, strict=True)
     while True:
         number = reader.line_num + 1
         where = locate(path, number)

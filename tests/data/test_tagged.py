@@ -96,7 +96,7 @@ def test_bad_rows_are_named_or_left_out(tmp_path, name, content, message):
 
 def test_line_ends_in_cells_of_a_csv_split_no_sentence(tmp_path):
     content = 'token,tag,note\n"we\nall",O,\n"met\r\n",O,"a\n\nb"\n\n5,O,\nx,B,"\n"\n'
-    expected = (("we\nall", "met\n"), ("O", "O")), (("5", "x"), ("O", "B"))
+    expected = (("we\nall", "met\r\n"), ("O", "O")), (("5", "x"), ("O", "B"))
     data = read(tmp_path, content)
     assert (data[0], data[1].lines) == (expected, (2, 9))
     words = [tuple(cell.content) for cell in read_words(tmp_path / "a.csv", TaggedConfig())]

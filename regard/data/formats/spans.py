@@ -63,7 +63,7 @@ def read_span_rows(
     """Yield the number, the words and the tags of each text of a table with a row for each span.
 
     Consecutive rows with the same text, and the same `sentence` if there is this column, are of one
-    text. A text without spans has a row without start.
+    text. A text without spans has a row without them.
     """
     table = read_table(
         path,
@@ -77,7 +77,9 @@ def read_span_rows(
         rows = list(group)
         number, _ = rows[0]
         with bad_rows.catch(locate(path, number)):
-            spans = [_parse_cells(*cells[1:4]) for _, cells in rows if cells[1] not in ("", None)]
+            spans = [
+                _parse_cells(*cells[1:4]) for _, cells in rows if any(map(as_text, cells[1:4]))
+            ]
             yield number, *tag_words(as_text(text), spans)
 
 
@@ -161,6 +163,7 @@ class _Span(msgspec.Struct):
 class _ProdigyTask(msgspec.Struct):
     spans: list[_Span] | None = None
     answer: str = ""
+    is_binary: bool = msgspec.field(default=False, name="_is_binary")
 
 
 def _parse_prodigy(record: Any) -> list[Span]:
@@ -169,6 +172,8 @@ def _parse_prodigy(record: Any) -> list[Span]:
         raise LeftOutError(f"the answer is {task.answer}")
     if task.spans is None and task.answer != "accept":
         raise LookupError("no field 'spans'")
+    if task.is_binary:
+        raise UserError("is an answer about one span (_is_binary): other entities are unknown")
     return [Span(span.start, span.end, span.label) for span in task.spans or ()]
 
 

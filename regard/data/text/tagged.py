@@ -8,7 +8,7 @@ Source: columns tjong2003, section 2.2.
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -99,10 +99,10 @@ def read_words(path: Path, config: TaggedConfig) -> Iterator[CellOfRow]:
         format, before = "auto" if config.format in ("auto", "spans") else "jsonl", None
         options: Any = {"header": config.header, "format": format, "encoding": config.encoding}
         for cell in read_column(path, field, field, **options):
-            sentence = cell.columns.get("sentence") or None
-            if sentence is None or sentence != before:  # else a row of another span
+            row = cell.content, cell.columns.get("sentence")
+            if not row[1] or row != before:  # else a row of another span
                 yield cell
-            before = sentence
+            before = row
         return
     sentences = _read_sentences(path, config, bad_rows, has_tags=False)
     for problem, sentence in bad_rows.in_order(sentences):
@@ -136,6 +136,8 @@ class TaggedBatches(LabeledBatches):
 def _read_sentences(
     path: Path, config: TaggedConfig, bad_rows: BadRows, *, has_tags: bool
 ) -> Iterator[_Sentence]:
+    if suffix_of(path) == ".spacy":
+        raise UserError(f"{path}: is binary: docs/formats.md converts it to JSON lines with spaCy.")
     by_suffix = FORMATS.get(suffix_of(path), "tsv")
     format = by_suffix if config.format == "auto" else config.format
     is_span_table = format in ("csv", "parquet") and _find_text_column(path, config)
@@ -177,10 +179,10 @@ def _find_text_column(path: Path, config: TaggedConfig) -> str:
 
 
 def _check_no_spans(path: Path, encoding: str) -> None:
-    """Raise UserError if the first record of a file has spans."""
-    _, first = next(iter(read_records(path, BadRows("skip"), encoding)), (0, None))
-    if format := recognize(first):
-        raise UserError(f"{path}: has texts with spans: give --data.format {format}.")
+    """Raise UserError if one of the first records of a file has spans."""
+    for _, record in islice(read_records(path, BadRows("skip"), encoding), 100):
+        if format := recognize(record):
+            raise UserError(f"{path}: has texts with spans: give --data.format {format}.")
 
 
 def _check_lists(
@@ -235,6 +237,9 @@ def _read_columns(
     columns = [str(config.token_column or default[0]), str(config.tag_column or default[1])]
     is_named = not all(map(str.isdecimal, columns))
     has_header = config.header == "yes" or (config.header == "auto" and is_named)
+    first = next(read_lines(path, encoding=config.encoding), b"")
+    if {b"text", b"start", b"end", b"label"} <= {*first.split(b"\t")}:
+        raise UserError(f"{path}: has texts with spans: give --data.format spans.")
     numbered = enumerate(read_lines(path, encoding=config.encoding), start=1)
     for is_blank, group in groupby(numbered, key=lambda line: not line[1].strip()):
         if is_blank:

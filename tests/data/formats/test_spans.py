@@ -67,7 +67,7 @@ def test_spans_are_tags_of_words(tmp_path, format, record):
 def test_other_format_is_named_only_if_it_is_certain(tmp_path, format, record):
     assert recognize(record) == format
     with pytest.raises(UserError, match=f"has texts with spans: give --data.format {format}"):
-        read(tmp_path, "auto", record)
+        read(tmp_path, "auto", {"text": "no span", "spans": [], "label": []}, record)
     other = "doccano" if format == "prodigy" else "prodigy"
     message = f"line 1: not a record of {other}: .* has the form of --data.format {format}"
     with pytest.raises(UserError, match=message):
@@ -94,6 +94,7 @@ def test_records_without_an_accepted_annotation_are_left_out(tmp_path):
     [
         ("prodigy", {"text": TEXT}, "no field 'spans'"),
         ("prodigy", {"text": " ", "spans": []}, "the text is empty"),
+        ("prodigy", {"text": TEXT, "spans": [], "_is_binary": True}, "is an answer about one span"),
         ("prodigy", {"spans": []}, r"no text in the field 'text' \(--data.token-column\)"),
         ("prodigy", {"text": TEXT, "spans": [{"start": 0}]}, r"missing .*`end` - at `\$.spans"),
         ("doccano", {"text": TEXT, "label": ["positive"]}, r"got `str` - at `\$\[0\]`"),
@@ -152,6 +153,7 @@ def test_text_in_another_field(tmp_path):
         ("Ana left,0,x,PER", "line 2: expected a number, got 'x'"),
         ("Ana left,0,2.5,PER", "line 2: expected numbers of characters, got 0 and 2.5"),
         (",,,", "line 2: the text is empty"),
+        ("Ana left,,3,PER", "line 2: expected a number, got ''"),
     ],
 )
 def test_bad_rows_of_a_table_of_spans_are_named(tmp_path, row, message):
@@ -164,3 +166,23 @@ def test_bad_rows_of_a_table_of_spans_are_named(tmp_path, row, message):
     path.write_text("text,label\nin Oslo,GPE\n", encoding="utf-8")
     with pytest.raises(UserError, match="no column 'start'; the columns are 'text', 'label'"):
         read_tagged(path, TaggedConfig())
+    (tmp_path / "a.tsv").write_text("text\tstart\tend\tlabel\nin Oslo\t3\t7\tGPE\n")
+    with pytest.raises(UserError, match=r"a.tsv: has texts with spans: give --data.format spans"):
+        read_tagged(tmp_path / "a.tsv", TaggedConfig())
+    (tmp_path / "a.spacy").write_bytes(b"x\x9c")
+    with pytest.raises(UserError, match=r"a.spacy: is binary: docs/formats.md"):
+        read_tagged(tmp_path / "a.spacy", TaggedConfig(format="spacy"))
+
+
+def test_texts_of_a_table_with_a_column_of_sentences_are_all_inputs(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("sentence,text\n1,Ana left.\n1,in Oslo\n1,in Oslo\n2,bye\n", encoding="utf-8")
+    cells = read_words(path, TaggedConfig())
+    assert [cell.content for cell in cells] == ["Ana left.", "in Oslo", "bye"]
+
+
+def test_spans_of_a_csv_count_the_characters_of_its_line_ends(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'text,start,end,label\r\n"in\r\nOslo",4,8,GPE\r\n')
+    assert read_tagged(path, TaggedConfig()).tags == (("O", "B-GPE"),)
+    assert [cell.content for cell in read_words(path, TaggedConfig())] == ["in\r\nOslo"]

@@ -231,18 +231,18 @@ def locate(path: str | Path, number: int) -> str:
 
 
 def read_lines(
-    path: str | Path, content: bytes | None = None, encoding: str = "utf-8"
+    path: str | Path,
+    content: bytes | None = None,
+    encoding: str = "utf-8",
+    *,
+    keeps_ends: bool = False,
 ) -> Iterator[bytes]:
-    r"""Yield the lines of a file, or of its content, without line ends and a byte order mark; split
-    at "\n" only."""
-    for line in _read_whole_lines(path, content, encoding):
-        yield line.removesuffix(b"\n").removesuffix(b"\r")
-
-
-def _read_whole_lines(path: str | Path, content: bytes | None, encoding: str) -> Iterator[bytes]:
+    r"""Yield the lines of a file, or of its content, without a byte order mark and, unless
+    `keeps_ends`, without line ends; split at "\n" only."""
     with open_text(Path(path), encoding) if content is None else io.BytesIO(content) as file:
         for index, line in enumerate(file):
-            yield skip_mark(line, path) if index == 0 else line
+            whole = skip_mark(line, path) if index == 0 else line
+            yield whole if keeps_ends else whole.removesuffix(b"\n").removesuffix(b"\r")
 
 
 def read_texts(
@@ -263,7 +263,7 @@ def read_csv(
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the number of the first line and the cells of each row of a CSV, none for a blank line,
     as `read_lines`. Without `bad_rows`, a row that is not UTF-8 is an error."""
-    lines = _read_whole_lines(path, content, encoding)
+    lines = read_lines(path, content, encoding, keeps_ends=True)
     lines = (line.decode("utf-8", "surrogateescape") for line in lines)
     reader = csv.reader(lines, strict=True)
     while True:

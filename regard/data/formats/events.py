@@ -61,10 +61,14 @@ def read_event_format(
 def _find_format(path: Path) -> str:
     if path.is_dir():
         raise UserError(f"{path}: is a folder: give --data.format audacity or raven.")
-    first = next(read_lines(path), b"") if suffix_of(path) == ".txt" else b""
+    if suffix_of(path) != ".txt":
+        return "table"
+    first = next(read_lines(path), b"")
     if _TIMES[1] in first.decode("utf-8", "replace").split("\t"):
         return "raven"
-    return "audacity" if _NUMBERS.match(first) else "table"
+    if not _NUMBERS.match(first):
+        raise UserError(f"{path}: is neither of Audacity nor of Raven: give --data.format.")
+    return "audacity"
 
 
 def _read_audacity(

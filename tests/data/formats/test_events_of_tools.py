@@ -95,6 +95,7 @@ def test_folders_of_labels_and_sounds(folder, format, content):
             "line 1: expected an onset >= 0, a duration > 0 and a label",
         ),
         ("a.txt", "0.1\t0.2\t\n", "line 1: expected an onset"),
+        ("a.txt", "0,1\t0,2\tclick\n", "a.txt: is neither of Audacity nor of Raven: give --data.f"),
         ("a.txt", "0.1\t0.2\tx\n0.3\t0.4\n", "line 2: expected start, end and label, got 2 cells"),
         ("a.txt", RAVEN.replace("Anno", "Deno"), r"'Annotation' \(--data.label-column\); the col"),
         ("a.txt", RAVEN.replace("End T", "T"), r"no column 'End Time \(s\)'; the columns are 'Sel"),

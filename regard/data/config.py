@@ -13,6 +13,10 @@ OnBad = Literal["error", "skip"]
 FeatureKinds = Literal["words", "bigrams", "prefixes"]
 TargetKind = Literal["class", "labels", "number"]
 Header = Literal["auto", "yes", "no"]
+ImageAugmentation = Literal[
+    "auto", "none", "shift", "zoom", "crop", "flip", "flip-vertical", "color", "randaugment"
+]
+SoundAugmentation = Literal["auto", "none", "speed", "shift", "frequency-mask", "time-mask"]
 
 
 Files = tuple[str, ...] | None
@@ -24,6 +28,17 @@ def check_encoding(name: str) -> None:
         "x".encode(name)
     except LookupError as error:
         raise UserError(f"`encoding` must be one of Python, such as cp1252: {error}.") from None
+
+
+def used_augmentation(names: tuple[str, ...], auto: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return the names of augmentations, those of `auto` for auto, and nothing for none. Raises
+    UserError if auto or none is not alone."""
+    for alone, used in (("none", ()), ("auto", auto)):
+        if alone in names:
+            if len(names) > 1:
+                raise UserError(f"augment must be {alone} or other names, got {' '.join(names)}")
+            return used
+    return names
 
 
 @settings

@@ -11,8 +11,10 @@ from scipy.io import wavfile
 from regard.data.config import EventsConfig
 from regard.data.sound.events import (
     EventBatches,
+    MaskedSounds,
     SoundEvent,
     augment_sound,
+    draw_mask,
     list_sounds,
     make_sound_scenes,
     read_events,
@@ -210,12 +212,16 @@ def test_batches_hold_centers_and_durations(folder):
     assert batch.source.abs().max() <= 1
 
 
+CHANGES = ("speed", "shift")
+
+
 def test_events_follow_the_samples_of_an_augmented_sound():
     for seed in range(20):
         samples = np.zeros(8000, np.int16)
         samples[3000:4000] = 10000
         draw = np.random.default_rng(seed)
-        other, events = augment_sound(samples, [SoundEvent(3 / 8, 1 / 8, "a")], draw, seconds=1.0)
+        event = SoundEvent(3 / 8, 1 / 8, "a")
+        other, events = augment_sound(samples, [event], draw, names=CHANGES, seconds=1.0)
         (event,) = events
         loud = np.flatnonzero(other > 5000) / 8000
         assert event.onset == pytest.approx(loud[0], abs=2e-3)
@@ -224,14 +230,38 @@ def test_events_follow_the_samples_of_an_augmented_sound():
     found = []
     for seed in range(20):  # an event at the end is shifted out of the segment
         event, draw = SoundEvent(0.95, 0.05, "a"), np.random.default_rng(seed)
-        found.append(augment_sound(samples, [event], draw, seconds=1.0)[1])
+        found.append(augment_sound(samples, [event], draw, names=CHANGES, seconds=1.0)[1])
     assert [] in found
 
 
-def test_augmentation_depends_on_the_epoch_only(folder):
+def test_augmented_sounds_depend_on_seed_epoch_and_place_only(folder):
     sounds, labels = read_events(folder / "events.csv", CONFIG), Labels(("a", "b"))
-    first, second = (
-        EventBatches(sounds, labels, CONFIG, rows=2, seed=1, augment=True) for _ in range(2)
-    )
-    assert (first.collate(1, (0, 2)).source == second.collate(1, (0, 2)).source).all()
-    assert (first.collate(1, (0, 2)).source != first.collate(2, (0, 2)).source).any()
+    names = (*CHANGES, "frequency-mask", "time-mask")
+
+    def collate(epoch: int, rows: tuple[int, ...], seed: int = 1) -> MaskedSounds:
+        batches = EventBatches(sounds, labels, CONFIG, rows=2, seed=seed, augment=names)
+        return batches.collate(epoch, rows).source
+
+    both, alone = collate(1, (0, 2)), collate(1, (2,))
+    for other in (collate(2, (0, 2)), collate(1, (0, 2), seed=2)):
+        assert (both.samples != other.samples).any()
+        assert (both.mask != other.mask).any()
+    assert (both.samples[1:] == alone.samples).all()
+    assert (both.mask[1:] == alone.mask).all()
+
+
+@pytest.mark.parametrize(
+    ("names", "along", "most"), [(("frequency-mask",), 0, 40 // 5), (("time-mask",), 1, 100 // 20)]
+)
+def test_masks_are_two_ranges_of_whole_bands_or_frames(names, along, most):
+    config = replace(CONFIG, bands=40, hop=0.01)
+    widths = []
+    for seed in range(600):
+        mask = draw_mask(names, np.random.default_rng(seed), config)
+        assert mask.shape == (40, 100)
+        line = mask.all(1 - along)
+        assert mask.sum() == line.sum() * mask.shape[1 - along]
+        edges = np.flatnonzero(np.diff(np.r_[0, line, 0].astype(int)))
+        assert len(edges) <= 4
+        widths.append(line.sum())
+    assert (min(widths), max(widths)) == (0, 2 * most)

@@ -65,8 +65,8 @@ def test_test_images_are_resized_to_those_of_training(folder, pair):
 
 def test_augmented_images_are_shifted_by_up_to_an_eighth_and_flipped():
     image = np.random.default_rng(1).integers(1, 256, (1, 16, 24), np.uint8)
-    for augment in ("shift", "shift-flip"):
-        batches = ImageBatches(image[None], np.array([0]), rows=1, seed=1, augment=augment)
+    for names in (("shift",), ("shift", "flip")):
+        batches = ImageBatches(image[None], np.array([0]), rows=1, seed=1, augment=names)
         flipped = 0
         for epoch in range(30):
             found = (batches.collate(epoch, (0,)).source[0, 0] * 255).byte().numpy()
@@ -79,7 +79,7 @@ def test_augmented_images_are_shifted_by_up_to_an_eighth_and_flipped():
                             places.append(step)
             assert len(places) == 1
             flipped += places[0] == -1
-        assert (0 < flipped < 30) == (augment == "shift-flip")
+        assert (0 < flipped < 30) == ("flip" in names)
 
 
 def test_bad_images_are_an_error_or_skipped(folder):
@@ -153,9 +153,19 @@ def test_embedded_digits_are_complete_and_bright():
 
 
 @pytest.mark.parametrize(
-    ("target", "augment"), [("class", "shift"), ("labels", "shift"), ("number", "none")]
+    ("target", "names"), [("class", ("shift",)), ("labels", ("shift",)), ("number", ())]
 )
-def test_numbers_have_no_augmentation_by_default(target, augment):
+def test_numbers_have_no_augmentation_by_default(target, names):
     data = ImagesConfig(target=target, train=("list.csv",))
-    assert ImagesRunConfig(data=data).used_augment == augment
-    assert ImagesRunConfig(data=data, augment="shift-flip").used_augment == "shift-flip"
+    assert ImagesRunConfig(data=data).used_augment == names
+    for given in (("crop", "flip"), ("none",)):
+        expected = () if given == ("none",) else given
+        assert ImagesRunConfig(data=data, augment=given).used_augment == expected
+    with pytest.raises(UserError, match="augment must be none or other names, got flip none"):
+        ImagesRunConfig(data=data, augment=("flip", "none"))
+
+
+def test_numbers_are_not_mixed():
+    data = ImagesConfig(target="number", train=("list.csv",))
+    with pytest.raises(UserError, match=r"mixup must be 0 for data\.target number"):
+        ImagesRunConfig(data=data, mixup=0.2)

@@ -1,10 +1,6 @@
-"""Batches of images with boxes: resized to one size, and augmented in training.
+"""Batches of images with boxes: resized to one size, and augmented in training."""
 
-Augmentation flips, scales, shifts and recolors an image, differently in each epoch. Boxes are
-transformed along with it; a box of which less than a third stays inside the image is dropped.
-"""
-
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -16,13 +12,13 @@ from PIL import Image
 from torch import Tensor
 
 from regard.data.annotated import AnnotatedDataset
-from regard.data.batches import Batch, BatchesByCount, generator
+from regard.data.batches import Batch, BatchesByCount
 from regard.data.elements import LabeledRegions
+from regard.data.images.augment import augment_images, draw_numbers, move_boxes
 from regard.data.text.labels import Labels
 
 _GRAY = 128
 _CACHE_BYTES = 2 << 30
-_MIN_VISIBLE = 1 / 3
 
 
 class Frame(NamedTuple):
@@ -69,14 +65,17 @@ def stack_images(images: Sequence[NDArray[np.uint8]]) -> Tensor:
 
 @dataclass(eq=False)
 class BoxBatches(BatchesByCount):
-    """Batches of images. Raises UserError naming the image with a label not in `labels`."""
+    """Batches of images. Raises UserError naming the image with a label not in `labels`.
+
+    augment: names of regard.data.images.augment.
+    """
 
     data: AnnotatedDataset[Image.Image]
     labels: Labels
     _: KW_ONLY
     width: int
     height: int
-    augment: bool = False
+    augment: Collection[str] = ()
 
     def __post_init__(self) -> None:
         self.classes = self.data.class_indices(self.labels, "images")
@@ -85,57 +84,30 @@ class BoxBatches(BatchesByCount):
     def collate(self, epoch: int, indices: Sequence[int]) -> Batch[Tensor, LabeledRegions]:
         """Return images (rows, 3, height, width) in [0, 1] and boxes: center and size relative to
         the image."""
-        images, classes, regions = [], [], []
-        sides = np.array([self.width, self.height])
+        images, size = [], (self.width, self.height)
+        boxes, classes = [], [self.classes[i] for i in indices]
         for i in indices:
             image, frame = self._load(i)
-            boxes, labels = self.data.items[i].boxes, self.classes[i]
-            first = boxes[:, :2].clip(min=0)
-            last = (boxes[:, :2] + boxes[:, 2:]).clip(max=[frame.width, frame.height])
-            boxes = np.concatenate((first, last - first), -1) * frame.scale
-            if self.augment:
-                draw = generator(self.seed, epoch, i)
-                image, boxes, labels = _augment(image, boxes, labels, draw)
             images.append(image)
-            classes.append(labels)
-            centers = (boxes[:, :2] + boxes[:, 2:] / 2) / sides
-            regions.append(np.concatenate((centers, boxes[:, 2:] / sides), -1))
+            given = self.data.items[i].boxes
+            first = given[:, :2].clip(min=0)
+            last = (given[:, :2] + given[:, 2:]).clip(max=[frame.width, frame.height])
+            boxes.append(np.concatenate((first, last - first), -1) * frame.scale)
+        source = stack_images(images)
+        if self.augment:
+            pixels = np.stack(images).transpose(0, 3, 1, 2)
+            numbers = draw_numbers(self.seed, epoch, indices)
+            moved, planes = augment_images(pixels, self.augment, numbers, fill=_GRAY)
+            source = moved / 255
+            for row, plane in enumerate(planes):
+                boxes[row], is_visible = move_boxes(boxes[row], plane, size)
+                boxes[row], classes[row] = boxes[row][is_visible], classes[row][is_visible]
+        regions, sides = [], np.array(size)
+        for row in boxes:
+            centers = (row[:, :2] + row[:, 2:] / 2) / sides
+            regions.append(np.concatenate((centers, row[:, 2:] / sides), -1))
         target = LabeledRegions.from_rows(classes, regions, 2)
-        return Batch(stack_images(images), target, tuple(indices))
+        return Batch(source, target, tuple(indices))
 
     def frame(self, i: int) -> Frame:
         return self._load(i)[1]
-
-
-def _augment(
-    image: NDArray[np.uint8],
-    boxes: NDArray[np.float64],
-    labels: NDArray[np.int64],
-    draw: np.random.Generator,
-) -> tuple[NDArray[np.uint8], NDArray[np.float64], NDArray[np.int64]]:
-    height, width = image.shape[:2]
-    size = np.array([width, height])
-    scale = draw.uniform(0.8, 1.4)
-    sign = np.where(draw.random(2) < 0.5, -1.0, 1.0)
-    # new = middle + sign scale (old - middle) + shift; the shift is at most the overhang of the
-    # scaled image + 5 %
-    reach = (abs(scale - 1) / 2 + 0.05) * size
-    middle, shift = size / 2, draw.uniform(-1, 1, 2) * reach
-    slope, offset = sign * scale, middle - sign * scale * middle + shift
-    # Pillow takes the inverse transform: old = (new - offset) / slope.
-    inverse = (1 / slope[0], 0, -offset[0] / slope[0], 0, 1 / slope[1], -offset[1] / slope[1])
-    affine, bilinear = Image.Transform.AFFINE, Image.Resampling.BILINEAR
-    moved = Image.fromarray(image).transform(
-        (width, height), affine, inverse, bilinear, fillcolor=(_GRAY,) * 3
-    )
-    pixels = np.asarray(moved, np.float32) - 128
-    contrast, tint = draw.uniform(0.75, 1.25), draw.uniform(0.9, 1.1, 3)
-    pixels = pixels * contrast * tint + 128 + draw.uniform(-20, 20)
-    image = np.clip(pixels, 0, 255).astype(np.uint8)
-    ends = np.stack((boxes[:, :2], boxes[:, :2] + boxes[:, 2:]), 1)  # (boxes, 2 ends, 2)
-    ends = ends * slope + offset
-    first, last = ends.min(1), ends.max(1)
-    area = (last - first).prod(-1)
-    first, last = np.clip(first, 0, size), np.clip(last, 0, size)
-    keep = (last - first).prod(-1) >= np.maximum(_MIN_VISIBLE * area, 1.0)
-    return image, np.concatenate((first, last - first), -1)[keep], labels[keep]

@@ -2,11 +2,14 @@
 
 A model reads segments of one length. Those of a longer sound overlap by half; an event that is cut
 by the edge of a segment counts there if at least a third of it, or a third of the segment, is
-inside. In training, a segment is time-stretched and shifted, differently in each epoch, to prevent
-overfitting on few recordings.
+inside. In training, a segment is time-stretched and shifted, and parts of its spectrogram are
+masked, differently in each epoch, to prevent overfitting on few recordings. Its random numbers are
+a function of (seed, epoch, segment).
+
+Source: masks park2019.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -29,12 +32,15 @@ from regard.data.sound.recordings import Recordings, mix_scene
 from regard.data.tables import as_text, read_rows_of_files
 from regard.data.text.labels import Labels, normalize_label
 from regard.errors import UserError
+from regard.ops.copies import copy_to
 
 _COLUMNS = ("onset", "duration", "label"), ("offset", "event_label")
 """Columns of a table, and more names that those of DCASE have."""
 _MIN_INSIDE = 1 / 3
 _MIN_SECONDS = 1e-5
 _MAX_TEMPO, _MAX_SHIFT = 1.15, 0.1
+_MASKS, _MAX_BANDS, _MAX_FRAMES = 2, 1 / 5, 1 / 20
+"""Masks of a kind, and the largest part of the bands or frames that each hides."""
 _CACHE_BYTES = 1 << 30
 
 
@@ -301,28 +307,47 @@ def segment_starts(samples: int, length: int) -> list[int]:
     return [*range(0, samples - length, length // 2), samples - length]
 
 
+@dataclass(frozen=True)
+class MaskedSounds:
+    """Sounds (rows, samples) in [-1, 1]; mask (rows, bands, frames): True = hidden."""
+
+    samples: Tensor
+    mask: Tensor
+
+    def to(self, device: torch.device | str) -> "MaskedSounds":
+        return MaskedSounds(copy_to(self.samples, device), copy_to(self.mask, device))
+
+
 @dataclass(eq=False)
 class EventBatches(BatchesByCount):
-    """Batches of segments."""
+    """Batches of segments.
+
+    augment: any of speed, shift, frequency-mask and time-mask.
+    """
 
     data: Sounds
     labels: Labels
     config: EventsConfig
-    augment: bool = field(default=False, kw_only=True)
+    augment: Collection[str] = field(default=(), kw_only=True)
 
     def examples(self, epoch: int, draw: np.random.Generator) -> NDArray[np.int64]:
         return np.arange(len(self.data.segments))
 
-    def collate(self, epoch: int, indices: Sequence[int]) -> Batch[Tensor, LabeledRegions]:
-        """Return sounds (rows, samples) in [-1, 1] and events: center and duration relative to the
-        length."""
+    def collate(
+        self, epoch: int, indices: Sequence[int]
+    ) -> Batch[Tensor | MaskedSounds, LabeledRegions]:
+        """Return sounds (rows, samples) in [-1, 1], with masks if there are any, and events: center
+        and duration relative to the length."""
         seconds = self.config.seconds
-        sounds, classes, regions = [], [], []
+        sounds, masks, classes, regions = [], [], [], []
         for i in indices:
             samples, events = self.data.load_segment(i)
             if self.augment:
                 draw = generator(self.seed, epoch, i)
-                samples, events = augment_sound(samples, events, draw, seconds=seconds)
+                samples, events = augment_sound(
+                    samples, events, draw, names=self.augment, seconds=seconds
+                )
+                masks.append(draw_mask(self.augment, draw, self.config))
             sounds.append(samples)
             numbers, places = [], []
             for event in events:
@@ -332,6 +357,8 @@ class EventBatches(BatchesByCount):
             classes.append(np.array(numbers, np.int64))
             regions.append(np.array(places))
         source = torch.from_numpy(np.stack(sounds)).float() / 32768
+        if masks:
+            source = MaskedSounds(source, torch.from_numpy(np.stack(masks)))
         return Batch(source, LabeledRegions.from_rows(classes, regions, 1), tuple(indices))
 
 
@@ -340,10 +367,13 @@ def augment_sound(
     events: Sequence[SoundEvent],
     draw: np.random.Generator,
     *,
+    names: Collection[str],
     seconds: float,
 ) -> tuple[NDArray[np.int16], list[SoundEvent]]:
-    """Stretch a segment by up to 15 % and shift it by up to a tenth, the gap filled with noise."""
+    """Stretch a segment by up to 15 % (speed) and move it by up to a tenth (shift), the gap filled
+    with noise."""
     rate, shift = draw.uniform(1 / _MAX_TEMPO, _MAX_TEMPO), draw.uniform(-_MAX_SHIFT, _MAX_SHIFT)
+    rate, shift = rate if "speed" in names else 1.0, shift if "shift" in names else 0.0
     length = len(samples)
     # The new sample n is the old one at (n - shift) / rate.
     before = (np.arange(length) - shift * length) / rate
@@ -358,6 +388,22 @@ def augment_sound(
         if part is not None:
             inside.append(part)
     return stretched.clip(-32768, 32767).astype(np.int16), inside
+
+
+def draw_mask(
+    names: Collection[str], draw: np.random.Generator, config: EventsConfig
+) -> NDArray[np.bool_]:
+    """Return a mask (bands, frames): two ranges of up to a fifth of the bands are hidden
+    (frequency-mask), and two of up to a twentieth of the frames (time-mask)."""
+    frames = segment_length(config) // round(config.hop * config.sample_rate)
+    mask = np.zeros((config.bands, frames), bool)
+    kinds = {"frequency-mask": (mask, _MAX_BANDS), "time-mask": (mask.T, _MAX_FRAMES)}
+    for name, (view, most) in kinds.items():
+        for _ in range(_MASKS if name in names else 0):
+            width = int(draw.integers(int(most * len(view)) + 1))
+            first = int(draw.integers(len(view) - width + 1))
+            view[first : first + width] = True
+    return mask
 
 
 def _parse_event(row: Mapping[str, Any], units_per_second: int) -> SoundEvent:

@@ -6,17 +6,17 @@
     x_i       = W [output of the convolutions at time i, all bands] + P_i
 
 M is normalized to mean 0 and standard deviation 1 over each sound, so that it does not depend on
-loudness. Training masks two random ranges of up to `hidden` adjacent bands in each sound (frequency
-masking).
+loudness. Where a mask hides M, it is 0, the mean.
 
 Source: davis1980 (mel filters); stevens1937 (mel scale); convolutions before attention xiao2021;
-frequency masking park2019.
+masks park2019.
 """
 
 import math
+from typing import Protocol
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard.attention.axes import widen
@@ -73,25 +73,16 @@ class LogMel(nn.Module):
             return (bands - mean) / (bands.std((1, 2), keepdim=True) + 1e-3)
 
 
-def hide_bands(
-    bands: Float[Tensor, "batch bands frames"], most: int
-) -> Float[Tensor, "batch bands frames"]:
-    """Set two random ranges of 0 to `most` bands to 0, the mean. (park2019)"""
-    band = torch.arange(bands.shape[1], device=bands.device)
-    for _ in range(2):
-        width = torch.randint(0, most + 1, (len(bands), 1), device=bands.device)
-        share = torch.rand(len(bands), 1, device=bands.device)
-        first = (share * (bands.shape[1] - width + 1)).long()
-        bands = bands.masked_fill(((band >= first) & (band < first + width))[..., None], 0.0)
-    return bands
+class MaskedSound(Protocol):
+    """Sound (batch, samples); mask (batch, bands, frames): True = hidden."""
+
+    samples: Float[Tensor, "batch samples"]
+    mask: Bool[Tensor, "batch bands frames"]
 
 
 class FrameReader(Reader):
     """Reader of sound (batch, samples), giving items (batch, positions, dim) of
-    2^downsampling_layers frames each.
-
-    hidden:  largest width of the masked ranges of bands in training; 0: none.
-    """
+    2^downsampling_layers frames each."""
 
     def __init__(
         self,
@@ -104,10 +95,9 @@ class FrameReader(Reader):
         channels: int = 48,
         downsampling_layers: int = 2,
         dropout: float = 0.0,
-        hidden: int = 0,
     ):
         super().__init__()
-        self.dim, self.hidden, self.samples = dim, hidden, samples
+        self.dim, self.samples = dim, samples
         self.spectrum = LogMel(sample_rate, bands, hop=hop)
         frames = samples // self.spectrum.hop
         self.frames_per_item = 2**downsampling_layers
@@ -128,13 +118,15 @@ class FrameReader(Reader):
     def shapes(self) -> tuple[Shape, Shape]:
         return ("batch", self.samples), ("batch", self.num_items, self.dim or "model")
 
-    def forward(self, source: Float[Tensor, "batch samples"]) -> Unpadded:
-        if tuple(source.shape[1:]) != (self.samples,):
-            sizes = f"(batch, {self.samples}), got {tuple(source.shape)}"
+    def forward(self, source: Float[Tensor, "batch samples"] | MaskedSound) -> Unpadded:
+        is_masked = not isinstance(source, Tensor)
+        sound = source.samples if is_masked else source
+        if tuple(sound.shape[1:]) != (self.samples,):
+            sizes = f"(batch, {self.samples}), got {tuple(sound.shape)}"
             raise ValueError(f"sounds must be {sizes}")
-        bands = self.spectrum(source).to(next(self.parameters()).dtype)
-        if self.training and self.hidden:
-            bands = hide_bands(bands, self.hidden)
+        bands = self.spectrum(sound).to(next(self.parameters()).dtype)
+        if is_masked:
+            bands = bands.masked_fill(source.mask, 0.0)
         features = self.stem(bands[:, None])  # (batch, channels, bands, positions)
         items = self.project(features.flatten(1, 2).transpose(1, 2))
         return Unpadded.of(self.dropout(self.positions(items)))

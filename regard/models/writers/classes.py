@@ -3,7 +3,8 @@
     p(c | x) = softmax(W h + b)_c        loss = -log p(right class)
 
 In training, the labels may be smoothed, and the loss of each row is multiplied by the weight of its
-class, if there are class weights.
+class, if there are class weights. The target may be probabilities of the classes (mixup): the loss
+is the sum of the losses of the classes, weighted by them.
 
 Source: lectures, E.1 (sequence to vector); label smoothing szegedy2016, section 7.
 """
@@ -45,18 +46,23 @@ class ClassWriter(VectorWriter):
     def answer(self, hidden: Any) -> Float[Tensor, "batch classes"]:
         return widen(self.scores(hidden)).softmax(-1)
 
-    def loss(self, hidden: Any, target: Int[Tensor, " batch"]) -> TokenLoss:
+    def loss(
+        self, hidden: Any, target: Int[Tensor, " batch"] | Float[Tensor, "batch classes"]
+    ) -> TokenLoss:
         log_p = widen(self.scores(hidden)).log_softmax(-1)
-        check_target(self, target, log_p.shape[:1])
-        losses = -log_p.gather(1, target[:, None]).squeeze(1)
-        nll = losses.sum()
+        is_mixed = target.is_floating_point()
+        check_target(self, target, log_p.shape if is_mixed else log_p.shape[:1])
+        losses = -log_p if is_mixed else -log_p.gather(1, target[:, None]).squeeze(1)
+        nll = (target * losses).sum() if is_mixed else losses.sum()
         if not self.training:
             return TokenLoss(nll, nll.detach())
         if self.label_smoothing:
-            losses = (1 - self.label_smoothing) * losses - self.label_smoothing * log_p.mean(-1)
+            mean = log_p.mean(-1, keepdim=is_mixed)
+            losses = (1 - self.label_smoothing) * losses - self.label_smoothing * mean
         if self.class_weights:
             weights = constant(
                 tensor_of, self.class_weights, device=losses.device, dtype=losses.dtype
             )
-            losses = losses * weights[target]
+            losses = losses * (weights if is_mixed else weights[target])
+        losses = target * losses if is_mixed else losses
         return TokenLoss(losses.sum(), nll.detach())

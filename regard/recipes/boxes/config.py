@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Annotated
 
-from regard.data.config import BoxesConfig
+from regard.data.config import BoxesConfig, ImageAugmentation, used_augmentation
 from regard.models.config import DetectorConfig
 from regard.recipes.base.answers import BoxesInImage
 from regard.recipes.base.config import COSINE
@@ -23,8 +23,12 @@ class BoxesRunConfig:
     """Number of stride-2 convolutions: a position covers 2^downsampling_layers pixels per side."""
     model: DetectorConfig = DetectorConfig()
     """The model. Positions on the image have learned embeddings, so core.positions is none."""
-    augment: bool = True
-    """Random flips, scaling, translation and brightness in training."""
+    augment: tuple[ImageAugmentation, ...] = ("auto",)
+    """Random changes of images with their boxes in training, any of: shift by up to an eighth of
+    the sides; zoom by 0.8 to 1.4; crop of half of the area or more, scaled to the image; flip and
+    flip-vertical, with probability 1/2; color: contrast, tint and brightness; randaugment: 2 of 14
+    operations. A box of which less than a third stays inside the image is dropped. auto: all but
+    shift, crop and randaugment."""
     batch: Batch = 8
     """Images per batch."""
     threshold: Fraction = 0.4
@@ -33,6 +37,9 @@ class BoxesRunConfig:
         COSINE, steps=1500, lr=1e-3, warmup=150, weight_decay=1e-4, validate_every=250, average=3
     )
     """Training until the first limit (steps, epochs, minutes, patience), `batch` images a step."""
+
+    def __post_init__(self) -> None:
+        used_augmentation(self.augment)
 
 
 ENTRY = Entry(

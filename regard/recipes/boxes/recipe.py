@@ -16,6 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from regard.data.annotated import AnnotatedDataset
+from regard.data.config import used_augmentation
 from regard.data.embedded.shapes import make_shapes
 from regard.data.held_out import join_files
 from regard.data.images.box_batches import BoxBatches, Frame, resize_and_pad
@@ -33,6 +34,7 @@ from regard.recipes.base.recipe import Example
 from regard.recipes.boxes.config import BoxesRunConfig
 
 Images = AnnotatedDataset[Image.Image]
+_AUTO = ("zoom", "flip", "flip-vertical", "color")
 
 
 class Box(NamedTuple):
@@ -69,8 +71,10 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
         places = [(part, i) for part in parts for i in range(len(part))]
         return join_files(parts, load=lambda i: places[i][0].load(places[i][1]))
 
-    def make_batches(self, data: Images, **options: Any) -> BoxBatches:
-        size = self.config.data
+    def make_batches(
+        self, data: Images, *, augment: tuple[str, ...] = (), **options: Any
+    ) -> BoxBatches:
+        size, options["augment"] = self.config.data, used_augmentation(augment, _AUTO)
         return BoxBatches(
             data, self.labels, width=size.width, height=size.height, seed=self.run.seed, **options
         )

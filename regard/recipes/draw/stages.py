@@ -115,7 +115,7 @@ def train_classifier(
         np.array([*train.numbers, *[classes] * count]),
         rows=128,
         seed=derive_seed(run.seed, 4),
-        augment="shift",
+        augment=("shift",),
     )
     _train_stage(
         folder / CLASSIFIER,

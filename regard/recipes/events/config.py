@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Annotated
 
-from regard.data.config import EventsConfig
+from regard.data.config import EventsConfig, SoundAugmentation, used_augmentation
 from regard.models.config import DetectorConfig
 from regard.recipes.base.answers import EventsInSound
 from regard.recipes.base.config import COSINE
@@ -25,8 +25,10 @@ class EventsRunConfig:
     """Number n of stride-2 convolutions: a position covers data.hop * 2^n seconds."""
     model: DetectorConfig = DetectorConfig(num_queries=12)
     """The model. Positions in time have sinusoidal embeddings, so core.positions is none."""
-    augment: bool = True
-    """Random speed, time shifts and masked frequency bands in training."""
+    augment: tuple[SoundAugmentation, ...] = ("auto",)
+    """Random changes of sounds in training, any of: speed, by up to 15 %; shift by up to a tenth of
+    a segment; frequency-mask, two masks of up to a fifth of the bands; time-mask, two of up to a
+    twentieth of the time. auto: all but time-mask."""
     batch: Batch = 16
     """Sounds per batch."""
     threshold: Fraction = 0.6
@@ -35,6 +37,9 @@ class EventsRunConfig:
         COSINE, steps=2000, lr=1e-3, warmup=200, weight_decay=1e-4, validate_every=250, average=3
     )
     """Training until the first limit (steps, epochs, minutes, patience), `batch` sounds a step."""
+
+    def __post_init__(self) -> None:
+        used_augmentation(self.augment)
 
 
 ENTRY = Entry(

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.batches import plan_by_sum
+from regard.data.config import used_augmentation
 from regard.data.sound.events import (
     EventBatches,
     SoundDataset,
@@ -50,6 +51,7 @@ from regard.system.progress import track
 from regard.trace import Trace
 
 _LABELS = "labels.json"
+_AUTO = ("speed", "shift", "frequency-mask")
 _MARGIN = 1 / 32
 """Share of a segment by which the parts that contribute events overlap, on either side."""
 _MIN_OVERLAP = 1 / 3
@@ -149,7 +151,7 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             self.config.data,
             rows=self.config.batch,
             seed=self.run.seed,
-            augment=self.config.augment,
+            augment=used_augmentation(self.config.augment, _AUTO),
         )
 
     def model(self) -> Model:
@@ -163,7 +165,6 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             channels=self.config.channels,
             downsampling_layers=self.config.downsampling_layers,
             dropout=config.dropout,
-            hidden=data.bands // 5 if self.config.augment else 0,
         )
         return build_detector(config, reader, num_classes=len(self.labels), axes=1)
 

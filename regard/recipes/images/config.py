@@ -1,9 +1,10 @@
 """Settings of the recipe `images`: image classification and regression. Imports no torch."""
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated
 
-from regard.data.config import ImagesConfig
+from regard.data.config import ImageAugmentation, ImagesConfig, used_augmentation
+from regard.errors import UserError
 from regard.layers.positions.config import NoPositionsConfig
 from regard.models.config import ClassifierConfig
 from regard.models.cores.config import TransformerConfig
@@ -36,9 +37,14 @@ class ImagesRunConfig:
         )
     )
     """The model; core.positions is none because of patch_positions."""
-    augment: Literal["auto", "none", "shift", "shift-flip"] = "auto"
-    """Augmentation: none; shift by up to an eighth of the sides; also flip horizontally with
-    probability 1/2. auto: none for numbers, which may depend on positions, else shift."""
+    augment: tuple[ImageAugmentation, ...] = ("auto",)
+    """Random changes of images in training, any of: shift by up to an eighth of the sides; zoom by
+    0.8 to 1.4; crop of half of the area or more, scaled to the image; flip and flip-vertical, with
+    probability 1/2; color: contrast, tint and brightness; randaugment: 2 of 14 operations. auto:
+    none for numbers, which may depend on positions, else shift."""
+    mixup: Annotated[float, Range(0, 100)] = 0.0
+    """Alpha of mixup: images and labels are mixed with those of another image, with shares drawn
+    from Beta(alpha, alpha); 0: off; 0.2 is usual."""
     n_best: NBest = 1
     """Number of classes that `predict` prints for each input, most probable first."""
     threshold: Threshold = None
@@ -51,12 +57,16 @@ class ImagesRunConfig:
     )
     """Training until the first limit (steps, epochs, minutes, patience), `batch` images a step."""
 
+    def __post_init__(self) -> None:
+        if self.mixup and self.data.target == "number":
+            raise UserError("mixup must be 0 for data.target number: it mixes labels")
+        used_augmentation(self.augment)
+
     @property
-    def used_augment(self) -> str:
-        """Augmentation that `augment` chooses."""
-        if self.augment != "auto":
-            return self.augment
-        return "none" if self.data.target == "number" else "shift"
+    def used_augment(self) -> tuple[str, ...]:
+        """Names of augmentations that `augment` chooses."""
+        auto = () if self.data.target == "number" else ("shift",)
+        return used_augmentation(self.augment, auto)
 
 
 ENTRY = Entry(

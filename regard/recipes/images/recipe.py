@@ -30,6 +30,7 @@ from regard.recipes.base.inputs import TABLES
 from regard.recipes.base.pictures import ImageSplits, InputShape, patch_axis, to_picture
 from regard.recipes.base.recipe import Dataset, Example
 from regard.recipes.images.config import ImagesRunConfig
+from regard.recipes.targets.labels import ClassTarget
 from regard.recipes.targets.recipe import TargetRecipe
 from regard.system.files import plain_name
 from regard.system.progress import track
@@ -64,6 +65,8 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
             train.data.pixels,
             train.targets,
             augment=self.config.used_augment,
+            mixup=self.config.mixup,
+            num_classes=len(self.target.names) if isinstance(self.target, ClassTarget) else 0,
             rows=self.config.batch,
             seed=self.run.seed,
         )

@@ -13,7 +13,7 @@ masks park2019.
 """
 
 import math
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
@@ -73,6 +73,7 @@ class LogMel(nn.Module):
             return (bands - mean) / (bands.std((1, 2), keepdim=True) + 1e-3)
 
 
+@runtime_checkable
 class MaskedSound(Protocol):
     """Sound (batch, samples); mask (batch, bands, frames): True = hidden."""
 

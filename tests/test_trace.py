@@ -8,7 +8,7 @@ import torch
 from regard.decode.beam import beam
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.greedy import greedy
-from regard.decode.sample import sample, trace_tokens
+from regard.decode.sample import sample
 from regard.decode.search import search
 from regard.trace import BeamStep, SearchOutput, SearchStep, Segment, Trace
 from tests.decode.toys import BOS, EOS, IDS, PAD, HashStepper, TreeStepper, padded
@@ -170,7 +170,12 @@ def test_sampling_adds_a_segment_for_each_context():
 
 
 def test_given_tokens_are_followed():
-    trace = Trace()
-    trace_tokens(Counter(), [3, 4, 0], banned=[1], trace=trace)
-    ((output,),) = trace.segments[0].outputs
-    assert (output.begin, output.tokens, chances(output)) == (3, [4, 0, 0], [0.75, 0.25, 0.25])
+    trace, config = Trace(), SampleConfig(length=3, context="last")
+    settings = {"window": 2, "seed": 1, "banned": [], "trace": trace}
+    assert list(sample(Counter(), [3, 4], config, given=[0, 5, 6], **settings)) == [0, 5, 6]
+    found = [segment.outputs[0][0] for segment in trace.segments]
+    assert [(own.begin, own.tokens, chances(own)) for own in found] == [
+        (3, [4, 0], [0.75, 0.25]),
+        (4, [0, 5], [0.25, 0.0]),
+        (0, [5, 6], [0.0, 0.75]),
+    ]

@@ -19,7 +19,7 @@ radford2018, section 3.1; windows: beltagy2020, section 3.1.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -85,6 +85,7 @@ def sample(
     seed: int,
     banned: list[int],
     trace: Trace | None = None,
+    given: Sequence[int] | None = None,
 ) -> Iterator[int]:
     """Yield config.length tokens that continue the prompt.
 
@@ -93,6 +94,7 @@ def sample(
     banned: ids that are never drawn.
     trace:  receives the steps and the output (regard.trace); a segment for each context that is
     read anew.
+    given:  these tokens, which are read in place of sampled ones.
     Raises: ValueError if the prompt is empty, or if logits hold NaN or +inf.
     """
     if not prompt:
@@ -107,7 +109,9 @@ def sample(
     for number in range(1, config.length + 1):
         check_logits(logits)
         logits.index_fill_(1, banned_ids, -math.inf)
-        if config.temperature == 0:
+        if given is not None:
+            token = given[number - 1]
+        elif config.temperature == 0:
             token = int(logits.argmax(-1))
         else:
             probs = filter_logits(logits, config).cpu()
@@ -132,23 +136,6 @@ def sample(
 def num_reread(config: SampleConfig, window: int) -> int:
     """Return the number of last tokens from which a full context of `window` tokens begins anew."""
     return window if config.context == "last" else max(1, window // 2)
-
-
-@torch.no_grad()
-def trace_tokens(
-    model: CausalLanguageModel, tokens: list[int], *, banned: list[int], trace: Trace | None
-) -> None:
-    """Run the model over given tokens (teacher forcing), and add its steps to a trace.
-
-    The output ends with the most likely next token that is not banned.
-    Raises: ValueError if there is no token.
-    """
-    if not tokens:
-        raise ValueError("tokens must hold at least one token, got none")
-    run = _Context(model, trace)
-    logits = run.read(tokens)
-    logits[:, banned] = -math.inf
-    run.end(int(logits[0].argmax()))
 
 
 class _Context:

@@ -106,6 +106,10 @@ class _SegmentReads:
                 role = Role("other", queries=f"{name}: queries", keys=f"{name}: keys")
             maps += self._encoder_maps(name, role, row, axes)
             if output is not None and segment.steps:
+                first = self.calls[name, 0]
+                if first and first[0].weights.shape[-2] > 1:  # of all steps (teacher forcing)
+                    maps.append(self._call_map(name, "", role, first[0], output.rows[0], axes=axes))
+                    continue
                 # The steps of the search, in the rows that the output came from.
                 entries: list[_Entry] = []
                 for step, step_row in enumerate(output.rows):

@@ -85,15 +85,15 @@ class _Routes:
             raise RequestError(422, "streamed inputs are not skipped", at="on_bad")
         if query.stream:
             return await event_response(request, self._events(run, query), _problem_event)
-        work: list[Any] = [self.service.answer(run, query)]
+        return json_response(await until_left(request, self._reply(run, query)))
+
+    async def _reply(self, run: ServedRun, query: Query) -> dict[str, Any]:
+        reply = await self.service.answer(run, query)
+        body: dict[str, Any] = {"run": run.name, "weights": run.weights}
+        body |= {"answers": reply.to_json(), "notes": reply.notes}
         if query.look:
-            work.append(self.service.look(run, query))
-        reply, *looks = await until_left(request, asyncio.gather(*work))
-        body = {"run": run.name, "weights": run.weights, "answers": reply.to_json()}
-        body["notes"] = reply.notes
-        if looks:
-            body["look"] = looks[0]
-        return json_response(body)
+            body["look"] = await self.service.look(run, query, reply)
+        return body
 
     async def _events(self, run: ServedRun, query: Query) -> AsyncIterator[bytes]:
         """Yield the events of a streamed answer: token, answer, done."""

@@ -8,7 +8,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from regard.errors import UserError
 from regard.look.capture import Capture
 from regard.look.page.page import json_script, scripts_of, with_scripts
+from regard.recipes.base.recipe import Example, Recipe
 from regard.recipes.base.trained import TrainedRun
 
 MAX_NUMBERS = 500_000
@@ -43,12 +44,12 @@ class Looks:
         self._lock = threading.Lock()
 
     def compute(
-        self, trained: TrainedRun, inputs: Sequence[Any], options: Mapping[str, Any]
+        self, trained: TrainedRun, examples: Sequence[Example], recipe: Recipe[Any]
     ) -> dict[str, Any]:
-        """Return the attention of a run while it answers inputs: the address of its page, its rows,
-        and a note on which of them is None, and why."""
+        """Return the attention of the outputs of examples: the address of its page, its rows, and a
+        note on which of them is None, and why."""
         try:
-            capture = trained.look(inputs, **options)
+            capture = trained.look_again(examples, recipe)
             title = f"{trained.run.recipe}: {trained.folder.resolve().name}"
             scripts = "".join(scripts_of([(title, capture.model, capture)])).encode()
         except UserError as error:

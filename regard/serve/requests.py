@@ -173,44 +173,33 @@ def _read_file(value: Any, kind: str, limits: LimitsConfig) -> bytes:
         content = value
     else:
         raise UserError(f"expected a file as base64, got {type(value).__name__}")
-    if kind == "image":
-        _check_image(content, limits)
-    elif kind == "sound":
-        _check_sound(content, limits)
-    elif content.startswith(b"PK"):
-        _check_archive(content, limits)
+    _check_size(content, kind, limits)
     return content
 
 
-def _check_image(content: bytes, limits: LimitsConfig) -> None:
+def _check_size(content: bytes, kind: str, limits: LimitsConfig) -> None:
+    """Raise ValueError for a file whose header claims more than the limits.
+
+    The recipe names what is wrong with one that cannot be read.
+    """
+    size, most, text = 0.0, 0.0, ""
     try:
-        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
-            width, height = image.size
+        if kind == "image":
+            with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+                width, height = image.size
+            size, most = width * height, limits.pixels
+            text = f"at most {most:,} pixels are read, got {width:,} x {height:,}"
+        elif kind == "sound":
+            info = soundfile.info(io.BytesIO(content))
+            size, most = info.frames / info.samplerate, limits.sound
+            text = f"at most {most:g} seconds are read, got {size:.1f}"
+        elif content.startswith(b"PK"):  # the arrays of an .npz file
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                size, most = sum(one.file_size for one in archive.infolist()), limits.body
+            text = f"at most {most:,} bytes are unpacked, got {size:,}"
     except Image.DecompressionBombError as error:
         raise ValueError(str(error)) from error
-    except (OSError, SyntaxError, ValueError):
-        return  # the recipe names what is wrong
-    if width * height > limits.pixels:
-        size = f"{width:,} x {height:,}"
-        raise ValueError(f"at most {limits.pixels:,} pixels are read, got {size}")
-
-
-def _check_sound(content: bytes, limits: LimitsConfig) -> None:
-    try:
-        info = soundfile.info(io.BytesIO(content))
-    except soundfile.LibsndfileError:
-        return  # the recipe names what is wrong
-    if info.frames > limits.sound * info.samplerate:
-        seconds = info.frames / info.samplerate
-        raise ValueError(f"at most {limits.sound:g} seconds are read, got {seconds:.1f}")
-
-
-def _check_archive(content: bytes, limits: LimitsConfig) -> None:
-    """Check the size of the arrays of an .npz file."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            size = sum(member.file_size for member in archive.infolist())
-    except zipfile.BadZipFile:
-        return  # the recipe names what is wrong
-    if size > limits.body:
-        raise ValueError(f"at most {limits.body:,} bytes are unpacked, got {size:,}")
+    except (OSError, SyntaxError, ValueError, soundfile.LibsndfileError, zipfile.BadZipFile):
+        return
+    if size > most:
+        raise ValueError(text)

@@ -133,6 +133,13 @@ class ServedRun:
             "example": self.example,
         }
 
+    @cached_property
+    def copy(self) -> TrainedRun:
+        """Run with a copy of the model, for looks: recording adds hooks to its modules."""
+        own = copy.copy(self.trained)
+        own._active = copy.deepcopy(own._active)
+        return own
+
     def warm_up(self) -> None:
         """Compute one answer, so that loops are compiled before the first request."""
         if self.example is not None:

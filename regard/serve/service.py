@@ -1,7 +1,6 @@
 """The service: answers to inputs of several runs, by their workers."""
 
 import asyncio
-import copy
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +23,6 @@ _POLL = 0.015
 """Seconds between two looks at the tokens of streamed answers."""
 _MAX_LOOKS = 32
 """Looks that wait."""
-_LATE = "the answer was not computed within the deadline"
 
 
 class Token(NamedTuple):
@@ -44,6 +42,8 @@ class Reply(NamedTuple):
     """Notes on the inputs."""
     num_read: int
     """Number of tokens of the inputs."""
+    examples: list[Example]
+    """Rows and outputs of the inputs that are not skipped."""
 
     @property
     def num_written(self) -> int:
@@ -81,7 +81,6 @@ class Service:
         self._preparing = ThreadPoolExecutor(1, thread_name_prefix="prepare")
         self._looking = ThreadPoolExecutor(1, thread_name_prefix="look")
         self._num_looks, self._num_preparing = 0, 0
-        self._copies: dict[str, TrainedRun] = {}
         self.metrics.watch("regard_waiting", "Inputs that wait.", lambda: self.waiting)
         self.metrics.watch("regard_running", "Inputs in work.", lambda: self.running)
         self.metrics.watch(
@@ -141,70 +140,53 @@ class Service:
         return self.runs[name]
 
     async def answer(self, run: ServedRun, query: Query) -> Reply:
-        """Return the answers to inputs.
+        """Return the answers to inputs. Raises: RequestError as `stream`."""
+        (reply,) = [one async for one in self.stream(run, query) if isinstance(one, Reply)]
+        return reply
+
+    async def stream(self, run: ServedRun, query: Query) -> AsyncIterator[Token | Reply]:
+        """Yield the tokens of streamed answers while they are decoded, then the answers.
 
         Raises: RequestError for a wrong input, or if the deadline is missed.
         """
         jobs: list[Job | UserError] = []
+        seconds = min(query.deadline or self.limits.deadline, self.limits.deadline)
+        end = time.perf_counter() + seconds
         try:
-            async with asyncio.timeout(self._seconds(query)):
+            async with asyncio.timeout(seconds):
                 jobs, notes = await self._submit(run, query)
-                futures = [job.future for job in jobs if isinstance(job, Job)]
-                await asyncio.gather(*futures, return_exceptions=True)
-            return self._reply(run, jobs, notes)
-        except TimeoutError as error:
-            raise RequestError(504, _LATE) from error
-        finally:
-            self._drop(run, jobs)
-
-    async def stream(self, run: ServedRun, query: Query) -> AsyncIterator[Token | Reply]:
-        """Yield the tokens of answers while they are decoded, then the answers."""
-        recipe, _ = run.change(query.options)
-        try:
-            recipe.check_progress()
-        except UserError as error:
-            raise RequestError(422, str(error), at="stream") from error
-        end = time.perf_counter() + self._seconds(query)
-        jobs, notes = await self._submit(run, query)
-        told = ["" for _ in jobs]
-        pending = [job.future for job in jobs if isinstance(job, Job)]
-        try:
+            told = ["" for _ in jobs]
+            pending = [job.future for job in jobs if isinstance(job, Job)]
             while pending:
-                _, rest = await asyncio.wait(pending, timeout=_POLL)
-                pending = list(rest)
-                for number, job in enumerate(jobs):
+                rest = end - time.perf_counter()
+                if rest <= 0:
+                    raise TimeoutError
+                timeout = min(_POLL, rest) if query.stream else rest
+                pending = [*(await asyncio.wait(pending, timeout=timeout))[1]]
+                for number, job in enumerate(jobs if query.stream else ()):
                     text = _partial_text(number, job)
                     if len(text) > len(told[number]):
-                        new = text[len(told[number]) :]
+                        yield Token(number + 1, text[len(told[number]) :])
                         told[number] = text
-                        yield Token(number + 1, new)
-                if pending and time.perf_counter() > end:
-                    raise RequestError(504, _LATE)
             yield self._reply(run, jobs, notes)
+        except TimeoutError as error:
+            raise RequestError(504, "the answer was not computed within the deadline") from error
         finally:
             self._drop(run, jobs)
 
-    async def look(self, run: ServedRun, query: Query) -> dict[str, Any]:
-        """Return the attention recorded while torch answers inputs, and the address of its page."""
+    async def look(self, run: ServedRun, query: Query, reply: Reply) -> dict[str, Any]:
+        """Return the attention of answers, which torch reads again, and the address of its page."""
         if self._num_looks >= _MAX_LOOKS:
             raise RequestError(429, "too many looks wait", headers={"Retry-After": "1"})
         self._num_looks += 1
         try:
+            recipe, _ = run.change(query.options)
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._looking, self._look, run, query)
+            return await loop.run_in_executor(
+                self._looking, lambda: self.looks.compute(run.copy, reply.examples, recipe)
+            )
         finally:
             self._num_looks -= 1
-
-    def _look(self, run: ServedRun, query: Query) -> dict[str, Any]:
-        # Recording adds hooks to the modules, so looks have a copy of the model.
-        if run.name not in self._copies:
-            model = copy.deepcopy(run.trained._model)
-            self._copies[run.name] = TrainedRun(run.trained.recipe, model, run.trained.folder)
-        try:
-            inputs = run.read(query.inputs)
-            return self.looks.compute(self._copies[run.name], inputs, query.options)
-        except (TypeError, ValueError) as error:
-            raise RequestError(422, str(error), at="look") from error
 
     async def _submit(
         self, run: ServedRun, query: Query
@@ -216,6 +198,11 @@ class Service:
         if self.is_draining():
             raise RequestError(503, "the service ends")
         recipe, key = run.change(query.options)
+        if query.stream:
+            try:
+                recipe.check_progress()
+            except UserError as error:
+                raise RequestError(422, str(error), at="stream") from error
         loop = asyncio.get_running_loop()
         arguments = query.inputs, recipe, query.on_bad == "skip"
         characters = sum(len(value) for value in query.inputs if isinstance(value, str))
@@ -241,12 +228,13 @@ class Service:
     def _reply(self, run: ServedRun, jobs: Sequence[Job | UserError], notes: list[str]) -> Reply:
         """Return the answers of jobs that are computed. Raises: RequestError if one failed."""
         answers: list[Any] = []
-        num_read = 0
+        examples, num_read = [], 0
         for number, job in enumerate(jobs):
             answers.append(job if isinstance(job, UserError) else _result(number, job))
             if isinstance(job, Job):
+                examples.append(job.example)
                 num_read += sum(len(getattr(row, "ids", ())) for row in job.example.rows)
-        reply = Reply(answers, notes, num_read)
+        reply = Reply(answers, notes, num_read, examples)
         self.metrics.inputs.labels(run.name).inc(len(jobs))
         self.metrics.tokens.labels(run.name, "input").inc(num_read)
         self.metrics.tokens.labels(run.name, "output").inc(reply.num_written)
@@ -263,9 +251,6 @@ class Service:
         for job in known:
             if not job.future.cancelled():
                 job.future.exception()  # another job's error was raised
-
-    def _seconds(self, query: Query) -> float:
-        return min(query.deadline or self.limits.deadline, self.limits.deadline)
 
 
 def _result(number: int, job: Job) -> Answer:

@@ -1,6 +1,8 @@
 """Attention maps of given weights, and captures of them."""
 
 import numpy as np
+import pytest
+import torch
 from torch import Tensor
 
 from regard.layers.read import Kind
@@ -17,6 +19,7 @@ from regard.look.sample import (
     Sound,
     Track,
 )
+from tests.helpers import close
 
 
 def map_of(
@@ -64,3 +67,21 @@ def picture_of_each_kind() -> dict[str, Picture]:
         "sound": Sound(bands=np.eye(3, 5), seconds=1.5, events=(event,), labels=("b", "d")),
         "plane": Plane(tracks=(track,)),
     }
+
+
+def check_same(capture: Capture, other: Capture) -> None:
+    """Check that a capture has the samples, steps and weights of another, up to rounding."""
+    for one, two in zip(capture, other, strict=True):
+        assert one.sample.title == two.sample.title
+        assert one.sample.axes == one.sample.axes | two.sample.axes
+        assert one.sample.output_ids == two.sample.output_ids
+        for step, expected in zip(one.sample.steps, two.sample.steps, strict=True):
+            assert step.token == expected.token
+            pairs = [(step, expected), *zip(step.alternatives, expected.alternatives, strict=True)]
+            for found, wanted in pairs:
+                assert found.probability == pytest.approx(wanted.probability, rel=1e-4, abs=1e-7)
+        for own, same in zip(one.find(), two.find(), strict=True):
+            for name in ("name", "kind", "layer", "direction", "queries", "keys", "heads"):
+                assert getattr(own, name) == getattr(same, name)
+            close(own.weights, same.weights)
+            assert torch.equal(own.weights.signbit(), same.weights.signbit())  # masked pairs

@@ -7,7 +7,9 @@ import torch
 
 from regard.data.batches import pad
 from regard.decode.config import SampleConfig
-from regard.decode.sample import sample, trace_tokens
+from regard.decode.progress import UNWRITTEN
+from regard.decode.sample import sample
+from regard.decode.teacher import trace_outputs
 from regard.layers.positions.config import RotaryConfig
 from regard.look.hooks import record_weights
 from regard.look.record import record
@@ -93,7 +95,7 @@ def test_sampled_tokens_follow_the_prompt_in_the_capture(cell):
 
 def traced(model, ids):
     with record(model) as capture, capture.trace.segment([token_sample()]):
-        trace_tokens(model, ids, banned=[0], trace=capture.trace)
+        trace_outputs(model, None, [[*ids, UNWRITTEN]], capture.trace, banned=[0])
     return capture
 
 

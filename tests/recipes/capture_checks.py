@@ -19,6 +19,7 @@ from regard.look.record import record
 from regard.look.sample import Image, Plane, Sample, Sound
 from regard.recipes.base.recipe import Recipe
 from tests.helpers import close
+from tests.look.maps import check_same
 from tests.recipes.answer_checks import check_answers
 
 
@@ -44,6 +45,7 @@ def check_capture(run: Any, inputs: Sequence[Any]) -> Capture:
     with record(run) as recorded:
         assert is_equal(run.predict(inputs), expected)
     assert recorded.recording.names
+    check_again(run, inputs)
     check_batch(run, inputs)
     capture = run.look(inputs)
     assert len(capture)
@@ -77,6 +79,17 @@ def _check_equal(capture: Capture, other: Capture, dtype: torch.dtype) -> None:
         for own, expected in zip(one.find(), two.find(), strict=True):
             assert own.metadata() == expected.metadata()
             assert torch.equal(own.weights, expected.weights.to(dtype))
+
+
+def check_again(run: Any, inputs: Sequence[Any], **options: Any) -> Capture:
+    """Check that outputs that are read again have the attention with which they were computed."""
+    recipe, examples = run.recipe.change(options), []
+    with record(run) as computed:
+        examples += run.prepare(inputs, recipe)
+        run.compute(examples, recipe)
+    again = run.look_again(examples, recipe)
+    check_same(again, computed)
+    return again
 
 
 def check_batch(run: Any, inputs: Sequence[Any]) -> None:

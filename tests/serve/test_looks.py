@@ -1,6 +1,7 @@
 """The attention of what was served: rows are those of a recording, and pages are kept in bounds."""
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,16 @@ import numpy as np
 import pytest
 import torch
 
+from regard.recipes.base.recipe import Example
 from regard.recipes.base.trained import TrainedRun
 from regard.serve import looks
 from regard.serve.looks import Looks, page_text
+from tests.recipes.tiny import quick_options
 from tests.recipes.untrained import untrained
 
 TEXT = "5 May 2019"
+OPTIONS = {"language": ("--sample.length", "3")}
+"""Options by recipe, besides those of a quick run: a text and its continuation fit the context."""
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +28,20 @@ def dates(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
 
 
 def load(name: str, folder: Path) -> TrainedRun:
-    recipe, model = untrained(name, folder)
+    recipe, model = untrained(name, folder, *quick_options(name), *OPTIONS.get(name, ()))
     return TrainedRun(recipe, model, folder)
+
+
+def answered(trained: TrainedRun, inputs: Sequence[Any]) -> list[Example]:
+    """Return inputs with their outputs."""
+    examples = trained.prepare(inputs, trained.recipe)
+    trained.compute(examples, trained.recipe)
+    return examples
+
+
+def compute(store: Looks, trained: TrainedRun, inputs: Sequence[Any]) -> dict[str, Any]:
+    """Return the look of inputs."""
+    return store.compute(trained, answered(trained, inputs), trained.recipe)
 
 
 def id_of(look: dict[str, Any]) -> str:
@@ -35,7 +52,7 @@ def id_of(look: dict[str, Any]) -> str:
     ("name", "inputs", "kinds"),
     [
         ("dates", [TEXT, "1.2.2003"], {"encoder self", "decoder self", "cross", "other"}),
-        ("language", ["a b c a"], {"decoder self", "other"}),
+        ("language", ["a b c"], {"decoder self", "other"}),
         ("images", [np.eye(8, dtype=np.uint8) * 255], {"encoder self", "pooling", "other"}),
     ],
 )
@@ -43,9 +60,8 @@ def test_rows_are_the_weights_of_a_recording(
     name: str, inputs: list[Any], kinds: set[str], tmp_path: Path
 ) -> None:
     trained = load(name, tmp_path)
-    look = Looks().compute(trained, inputs, {})
-    look = msgspec.json.decode(msgspec.json.encode(look))
-    capture = trained.look(inputs)
+    look = msgspec.json.decode(msgspec.json.encode(compute(Looks(), trained, inputs)))
+    capture = trained.look_again(answered(trained, inputs), trained.recipe)
     maps = [(number, own) for number, sample in enumerate(capture, 1) for own in sample.maps]
     is_masked = False
     for row, (number, own) in zip(look["rows"], maps, strict=True):
@@ -73,7 +89,7 @@ def test_numbers_have_four_significant_digits() -> None:
 
 def test_page_is_that_of_the_look_and_names_no_folder(dates: TrainedRun) -> None:
     store = Looks()
-    look = store.compute(dates, [TEXT], {})
+    look = compute(store, dates, [TEXT])
     page = store.page(id_of(look))
     assert page is not None
     assert TEXT in page
@@ -81,15 +97,15 @@ def test_page_is_that_of_the_look_and_names_no_folder(dates: TrainedRun) -> None
     assert page.startswith("<!doctype html>")
     assert len(id_of(look)) >= 40
     assert store.page("") is store.page(id_of(look)[:-1]) is None
-    assert store.compute(dates, [TEXT], {})["page"] != look["page"]
+    assert compute(store, dates, [TEXT])["page"] != look["page"]
 
 
 def test_pages_are_bounded_by_age(dates: TrainedRun) -> None:
     now = 0.0
     store = Looks(max_seconds=10, clock=lambda: now)
-    first = id_of(store.compute(dates, [TEXT], {}))
+    first = id_of(compute(store, dates, [TEXT]))
     now = 6.0
-    second = id_of(store.compute(dates, [TEXT], {}))
+    second = id_of(compute(store, dates, [TEXT]))
     now = 10.0
     assert store.page(first) is not None
     now = 10.5
@@ -103,13 +119,13 @@ def test_pages_are_bounded_by_age(dates: TrainedRun) -> None:
 
 def test_pages_are_bounded_by_bytes(dates: TrainedRun) -> None:
     one = Looks()
-    one.compute(dates, [TEXT], {})
+    compute(one, dates, [TEXT])
     store = Looks(max_bytes=3 * one._size + 100)
-    ids = [id_of(store.compute(dates, [TEXT], {})) for _ in range(5)]
+    ids = [id_of(compute(store, dates, [TEXT])) for _ in range(5)]
     assert [store.page(id) is not None for id in ids] == [False, False, True, True, True]
     assert store._size == sum(len(scripts) for _, scripts in store._pages.values())
     small = Looks(max_bytes=one._size - 1)
-    assert small.compute(dates, [TEXT], {}) == {
+    assert compute(small, dates, [TEXT]) == {
         "page": None,
         "rows": None,
         "note": "the page is too large: ask for less",
@@ -120,20 +136,20 @@ def test_pages_are_bounded_by_bytes(dates: TrainedRun) -> None:
 def test_many_numbers_are_on_the_page_alone(
     dates: TrainedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    full = Looks().compute(dates, [TEXT], {})
+    full = compute(Looks(), dates, [TEXT])
     count = sum(np.size(row["weights"]) for row in full["rows"])
     monkeypatch.setattr(looks, "MAX_NUMBERS", count)
-    assert Looks().compute(dates, [TEXT], {})["rows"] == full["rows"]
+    assert compute(Looks(), dates, [TEXT])["rows"] == full["rows"]
     monkeypatch.setattr(looks, "MAX_NUMBERS", count - 1)
     store = Looks()
-    look = store.compute(dates, [TEXT], {})
+    look = compute(store, dates, [TEXT])
     assert look["rows"] is None
     assert look["note"].startswith(f"{count:,} weights are more than {count - 1:,}")
     assert store.page(id_of(look)) is not None
 
 
 def test_what_has_no_attention_is_said(tmp_path: Path) -> None:
-    look = Looks().compute(load("rebuild", tmp_path), [np.zeros((8, 8, 3), np.uint8)], {})
+    look = compute(Looks(), load("rebuild", tmp_path), [np.zeros((8, 8, 3), np.uint8)])
     assert look["page"] is look["rows"] is None
     assert "no attention" in look["note"]
 

@@ -12,8 +12,9 @@ from regard.attention.masks import Padded
 from regard.data.batches import pad
 from regard.data.tokenizer import Ends, Tokenizer
 from regard.decode.config import DecodeConfig
-from regard.decode.hypothesis import Hypothesis
+from regard.decode.hypothesis import Hypothesis, Rules
 from regard.decode.progress import check_beam
+from regard.decode.teacher import trace_outputs
 from regard.look.maps import SampleMaps
 from regard.look.measures import decoder_contribution_map
 from regard.look.sample import Sample
@@ -34,6 +35,7 @@ from regard.recipes.base.recipe import (
 )
 from regard.recipes.base.scoring import device_of
 from regard.recipes.metrics.text import exact_match
+from regard.trace import Trace
 
 
 class DecoderRecipe(Recipe[ConfigT]):
@@ -153,6 +155,15 @@ class DecoderRecipe(Recipe[ConfigT]):
             begin=self.tokenizer.labels[self.search_ids()[0]],
             **options,
         )
+
+    def read_output(
+        self, inference: ActiveModel, row: Any, output: Sequence[Hypothesis], trace: Trace
+    ) -> None:
+        model, (bos, eos, pad) = inference.model, self.search_ids()
+        rules = Rules(bos=bos, eos=eos, banned=(pad, bos))
+        outputs = [[bos, *own.tokens, *([eos] if own.finished else [])] for own in output]
+        source, likely = self.collate([row]).to(device_of(model)), 2 * self.settings.decode.beam
+        trace_outputs(model, source, outputs, trace, log_probs=rules.log_probs, likely=likely)
 
     def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
         source, target = self._teacher_inputs(model, example, i)

@@ -441,6 +441,23 @@ class Recipe(ABC, Generic[ConfigT]):
             for samples, batch in traced:  # described when the outputs are known
                 samples[:] = [self.sample(inference, *places[row]) for row in batch]
 
+    @torch.no_grad()
+    def trace_again(
+        self, inference: ActiveModel, examples: Sequence[Example], trace: Trace
+    ) -> None:
+        """Let the model compute the outputs that examples have, row by row, for a recording."""
+        for example in examples:
+            for i, (row, output) in enumerate(zip(example.rows, example.outputs, strict=True)):
+                with trace.segment([self.sample(inference, example, i)]):
+                    self.read_output(inference, row, output, trace)
+
+    def read_output(self, inference: ActiveModel, row: Any, output: Any, trace: Trace) -> None:
+        """Let the model compute the output of a row, for a recording; by default by `forward`.
+
+        Recipes that decode read it with teacher forcing.
+        """
+        self.forward(inference, [row], trace)
+
     def answers(self, inference: ActiveModel, inputs: Sequence[Any]) -> list[Answer]:
         """Return the answer to each input, as `predict` does."""
         examples = []

@@ -365,24 +365,43 @@ class TrainedRun:
         recipe = self.recipe.change(options)
         with self._without_autocast():
             examples = self.prepare(inputs, recipe, names=names)
-            empty = [example.name for example in examples if not example.rows]
-            if empty or not examples:
-                raise UserError(f"{', '.join(empty) or 'the list'} is empty: nothing to look at")
+            compute = partial(recipe.compute_outputs, step=recipe.forward_for_look)
+            capture = self.look_again(examples, recipe, compute, vectors=vectors)
+            if gradients:
+                self._differentiate(recipe, capture, _rows_of(examples))
+        return capture
+
+    def look_again(
+        self,
+        examples: Sequence[Example],
+        recipe: Recipe[Any],
+        compute: Callable[..., None] | None = None,
+        *,
+        vectors: bool = False,
+    ) -> Capture:
+        """Return the attention maps of the outputs that `compute` of this class gave to examples.
+
+        torch computes them from these outputs, whatever engine decoded them; those of a beam search
+        without its other hypotheses.
+
+        compute: function from a model, the examples and a trace that is recorded instead.
+        Raises: UserError as `look`.
+        """
+        empty = [example.name for example in examples if not example.rows]
+        if empty or not examples:
+            raise UserError(f"{', '.join(empty) or 'the list'} is empty: nothing to look at")
+        with self._without_autocast():
             try:
                 with record(self, vectors=vectors) as capture:
-                    recipe.compute_outputs(
-                        self._active, examples, self.trace, recipe.forward_for_look
-                    )
+                    (compute or recipe.trace_again)(self._active, examples, capture.trace)
             except NoReadsError as error:
                 hint = f"; {recipe.look_hint}" if recipe.look_hint else ""
                 raise UserError(f"the model has no attention layers: {error}{hint}") from error
             if not len(capture.recording):
                 raise UserError("no attention was recorded: the inputs have a single item each")
-            rows = [(example, i) for example in examples for i in range(len(example.rows))]
+            rows = _rows_of(examples)
             if len(rows) == len(capture):
                 self._explain(recipe, capture, rows)
-            if gradients:
-                self._differentiate(recipe, capture, rows)
         return capture
 
     def plot_answer(self, given: Any, out: str | Path, *, overwrite: bool = False) -> None:
@@ -559,6 +578,10 @@ class TrainedRun:
         if empty is not None and not any(gradients):
             raise empty
         capture.add(gradients)
+
+
+def _rows_of(examples: Sequence[Example]) -> list[tuple[Example, int]]:
+    return [(example, i) for example in examples for i in range(len(example.rows))]
 
 
 def _replace_examples(found: list[Any], compute: Callable[[list[Example]], Iterable[Any]]) -> Any:

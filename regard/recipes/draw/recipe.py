@@ -34,6 +34,7 @@ from regard.data.tables import is_table
 from regard.data.text.labels import Labels
 from regard.data.tokenizer import BOS, EOS, SOURCE_ENDS, SPECIALS, UNK, Tokenizer, load_tokenizer
 from regard.decode.guidance import sample_guided
+from regard.decode.teacher import trace_outputs
 from regard.errors import UserError
 from regard.look.sample import Axis, Sample
 from regard.models.autoencoders.quantized import QuantizedAutoencoder
@@ -285,9 +286,19 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         """Return log p of the sampled codes given the text, without guidance."""
         device, codes = device_of(model), example.outputs[i][1] + len(SPECIALS)
         target = pad([[BOS, *codes.tolist()]]).to(device)
-        logits = model(self.collate([example.rows[i]]).to(device), target)[0].float()
-        logits = logits.index_fill(1, torch.arange(len(SPECIALS), device=device), -torch.inf)
-        return logits.log_softmax(-1).gather(1, target.items[0, 1:, None]).sum()
+        logits = model(self.collate([example.rows[i]]).to(device), target)[0]
+        return _log_probs(logits).gather(1, target.items[0, 1:, None]).sum()
+
+    def read_output(self, inference: ActiveModel, row: Any, output: Any, trace: Trace) -> None:
+        source = self.collate([row]).to(device_of(inference.model))
+        ids = [BOS, *(output[1] + len(SPECIALS)).tolist()]
+        trace_outputs(inference.model, source, [ids], trace, log_probs=_log_probs)
+
+
+def _log_probs(logits: Tensor) -> Tensor:
+    """Return the log-probability of each code, among codes alone."""
+    specials = torch.arange(len(SPECIALS), device=logits.device)
+    return logits.float().index_fill(1, specials, -torch.inf).log_softmax(-1)
 
 
 def _to_answer(drawings: list[Any]) -> Answer:

@@ -31,7 +31,9 @@ from regard.data.number_store import NumberStore
 from regard.data.text.corpus import Corpus, make_corpus, read_corpus
 from regard.data.text.windows import WindowBatches
 from regard.data.tokenizer import Ends, Tokenizer, load_tokenizer
-from regard.decode.sample import trace_tokens
+from regard.decode.progress import UNWRITTEN
+from regard.decode.sample import sample
+from regard.decode.teacher import trace_outputs
 from regard.errors import UserError
 from regard.layers.pool import MeanPooling
 from regard.look.maps import SampleMaps
@@ -180,12 +182,10 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         """Return a continuation of each text, and its tokens' mean log-probability (unfiltered)."""
         self.check_model(inference.model)
         prompts, sampling = [row.ids for row in rows], self.config.sample
-        # The state of a recurrent core is never full; with `last`, it too reads only the context.
-        window = self.config.context if sampling.context == "last" else self._window
         seeds = [sampling.seed * 1_000_003 + row.number for row in rows]
         engine, banned = inference.engine_for(traced=trace is not None), self.tokenizer.banned
         generated = engine.generate(
-            prompts, sampling, seeds=seeds, trace=trace, window=window, banned=banned
+            prompts, sampling, seeds=seeds, trace=trace, window=self._read_window, banned=banned
         )
         outputs = []
         # The pass for the scores belongs to no sample.
@@ -224,8 +224,27 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
             self._check_window(prompt)
             if trace is not None:
                 trace.begin_segment([row])
-            trace_tokens(inference.model, ids, banned=[*self.tokenizer.banned], trace=trace)
+                outputs, banned = [[*ids, UNWRITTEN]], [*self.tokenizer.banned]
+                trace_outputs(inference.model, None, outputs, trace, banned=banned)
         return [None] * len(rows)
+
+    def read_output(
+        self, inference: ActiveModel, row: Prompt, output: _Continuation, trace: Trace
+    ) -> None:
+        """Read a text and its continuation: in one pass, or if it is longer than the context, from
+        the same tokens as when it was generated."""
+        model, tokens = inference.model, output.tokens
+        if self._is_one_pass([*row.ids, *tokens]):
+            trace_outputs(model, None, [[*row.ids, *tokens]], trace)
+            return
+        config, banned = replace(self.config.sample, length=len(tokens)), [*self.tokenizer.banned]
+        options: Any = {"window": self._read_window, "seed": 0, "banned": banned, "trace": trace}
+        for _ in sample(model, row.ids, config, given=tokens, **options):
+            pass
+
+    def _is_one_pass(self, ids: Sequence[int]) -> bool:
+        """Return True if each token is computed from all before it: the last one is not read."""
+        return self._read_window is None or len(ids) <= self._read_window + 1
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
         text, output = example.rows[i].text, example.outputs[i]
@@ -247,10 +266,15 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         self, inference: ActiveModel, example: Example, i: int, sample: Sample
     ) -> SampleMaps | None:
         """Return contributions of a Transformer's parts to the logits after the first token."""
-        model, row = inference.model, example.rows[i]
-        if not isinstance(model.core, Transformer) or example.outputs[i] is not None:
+        model, row, output = inference.model, example.rows[i], example.outputs[i]
+        if not isinstance(model.core, Transformer):
             return None
-        target, tokens = pad([row.ids]).to(device_of(model)), self.token_labels(row.text)[1:]
+        ids, tokens = row.ids, self.token_labels(row.text)[1:]
+        if output is not None:
+            ids, tokens = [*row.ids, *output.tokens], None
+            if not self._is_one_pass(ids):
+                return None
+        target = pad([ids]).to(device_of(model))
         return explain_tokens(model, None, target, sample, tokens=tokens)
 
     def _cut(self, text: str) -> str:
@@ -269,6 +293,13 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
     def _window(self) -> int | None:
         """Maximum number of tokens of the core; None for recurrent cores (state of fixed size)."""
         return None if isinstance(self.config.model.core, RecurrentConfig) else self.config.context
+
+    @property
+    def _read_window(self) -> int | None:
+        """Maximum number of tokens that are read for the next one."""
+        # The state of a recurrent core is never full; with `last`, it too reads only the context.
+        is_last = self.config.sample.context == "last"
+        return self.config.context if is_last else self._window
 
     def _until_eos(self, tokens: Sequence[int]) -> Sequence[int]:
         """Return the tokens up to the first EOS, if there is one."""

@@ -44,7 +44,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(BIN)/python -c '' 2>/dev/null || { echo "Making a virtual environment in $(VENV) with $(PYTHON)"; $(PYTHON) -m venv --clear $(VENV); }
 	@echo "Installing regard and what it needs into $(VENV) (some minutes the first time)"
 	@$(PIP) install --no-compile -c constraints.txt "$$(grep '^torch==' constraints.txt)"
-	@$(PIP) install --no-compile -c constraints.txt -e .
+	@$(PIP) install --no-compile -c constraints.txt -e ".[train]"
 	@touch $@
 
 # Bytecode of all packages, on all cores; pip compiles on one. The tests compile what they import.

@@ -18,8 +18,9 @@ def main() -> None:
     path = Path(__file__).parents[1] / "pyproject.toml"
     project = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    for requirement in [*project["dependencies"], *extras["data"], *extras["test"]]:
-        print(without_upper_bounds(requirement))
+    for requirements in (project["dependencies"], extras["train"], extras["data"], extras["test"]):
+        for requirement in requirements:
+            print(without_upper_bounds(requirement))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import regard
+from regard.system.extras import EXTRAS
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = sorted(
@@ -32,6 +33,9 @@ NAMES = {
     "faster-coco-eval": "faster_coco_eval",
     "prometheus-client": "prometheus_client",
 }
+BY_NAME = {"datasets", "onnx", "onnxruntime", "onnxscript", "pyarrow", "pypcd4", "trimesh"}
+BY_NAME |= {"httptools", "sentencepiece", "tensorboard"}
+"""Packages that are imported by functions of importlib, by torch or by uvicorn."""
 
 
 def modules_after(code: str) -> set[str]:
@@ -50,6 +54,11 @@ def packages_imported_by(path: Path) -> Iterator[str]:
                 yield from (alias.name.partition(".")[0] for alias in aliases)
             case ast.ImportFrom(module=str(module)):
                 yield module.partition(".")[0]
+
+
+def import_names(requirements: list[str]) -> set[str]:
+    names = [re.split(r"[^\w-]", line)[0] for line in requirements]
+    return {NAMES.get(name, name) for name in names}
 
 
 def text_of(path: str) -> str:
@@ -97,20 +106,17 @@ def test_modules_and_commands_do_not_load_torch() -> None:
 
 def test_dependencies_are_the_packages_that_are_imported() -> None:
     project = tomllib.loads(text_of("pyproject.toml"))["project"]
-    extras = project["optional-dependencies"]
-    declared = [*project["dependencies"], *extras["data"], *extras["serve"]]
-    names = {re.split(r"[^\w-]", line)[0] for line in declared}
-    expected = {NAMES.get(name, name) for name in names}  # some have other names when imported
+    extras = {name: import_names(lines) for name, lines in project["optional-dependencies"].items()}
+    for package, extra in EXTRAS.items():
+        assert package in extras[extra]
+    declared = import_names(project["dependencies"]) | EXTRAS.keys()
     imported = {
         name for path in (ROOT / "regard").rglob("*.py") for name in packages_imported_by(path)
     }
-    # markupsafe comes with jinja2; the others are used by uvicorn and Starlette.
-    expected.add("markupsafe")
-    expected -= {"httptools", "uvloop", "python-multipart"}
-    # triton comes with the builds of torch that have GPUs, and mpl_toolkits with matplotlib; torch
-    # imports tensorboard.
-    others = {"regard", "triton", "mpl_toolkits"}
-    assert (imported - sys.stdlib_module_names - others) | {"tensorboard"} == expected
+    # triton comes with the builds of torch that have GPUs, mpl_toolkits with matplotlib, and
+    # markupsafe with jinja2.
+    others = {"regard", "triton", "mpl_toolkits", "markupsafe"}
+    assert imported - sys.stdlib_module_names - others == declared - BY_NAME
 
 
 def test_package_loads_no_test_tool_and_no_optional_package() -> None:

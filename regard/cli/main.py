@@ -15,6 +15,7 @@ from functools import partial
 from regard import __version__
 from regard.errors import BROKEN_PIPE, DONE, INTERRUPTED, UNUSABLE, UserError, is_out_of_memory
 from regard.settings.help import two_columns
+from regard.system.extras import EXTRAS, missing
 from regard.system.interrupt import interrupted_by_signals
 from regard.system.terminal import one_line, usable_streams
 from regard.system.verbosity import set_verbosity, take_verbosity
@@ -110,7 +111,13 @@ with code 2; with -v, the traceback, too."""
     if command not in COMMANDS:
         raise UserError(f"unknown command {command!r}; the commands are {', '.join(COMMANDS)}")
     module, _, function = _FUNCTIONS.get(command, f"{command}:run").partition(":")
-    return getattr(importlib.import_module(f"regard.cli.{module}"), function)(rest)
+    try:
+        return getattr(importlib.import_module(f"regard.cli.{module}"), function)(rest)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        raise missing(package, f"regard {command}") from error
 
 
 def _describe(error: Exception) -> str:

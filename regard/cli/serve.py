@@ -4,7 +4,7 @@ import importlib
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from regard.cli.runs import DecodingOptions, load_trained
 from regard.errors import DONE, UserError
@@ -60,10 +60,10 @@ def run(argv: list[str]) -> int:
     options = parsed.own
     folders = _name_runs([Path(word) for word in parsed.positionals])
     records = {name: read_run(folder) for name, folder in folders.items()}
-    guards = _import("guard")
+    guards = importlib.import_module("regard.serve.guard")
     guard = guards.make_guard(options.host, options.host_names, options.keys, is_open=options.open)
     listener = _bind(options.host, options.port)
-    server, trained = _import("server"), {}
+    server, trained = importlib.import_module("regard.serve.server"), {}
     for name, folder in folders.items():
         trained[name] = load_trained(folder, options, records[name])
     server.serve(
@@ -100,16 +100,3 @@ def _bind(host: str, port: int) -> socket.socket:
         raise UserError(f"{host}, port {port}: {error.strerror}") from error
     listener.listen(_BACKLOG)
     return listener
-
-
-def _import(name: str) -> Any:
-    """Import a module of the service. Raises: UserError if the extra is not installed."""
-    try:
-        return importlib.import_module(f"regard.serve.{name}")
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing == "regard":
-            raise
-        raise UserError(
-            f"regard serve needs {missing}: pip install 'regard[serve]' installs it"
-        ) from error

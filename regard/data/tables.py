@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from regard.data.bad_rows import BadRows
 from regard.data.config import Header, PairFormat, TableFormat
 from regard.errors import UserError
+from regard.system.extras import import_extra
 from regard.system.files import check_file, open_text, read_bytes, suffix_of
 
 FORMATS: dict[str, TableFormat] = {
@@ -438,10 +439,8 @@ def _parse(text: str, where: str) -> Any:
 
 
 def _open_parquet(path: Path) -> Any:
-    import pyarrow as pa  # takes half a second # noqa: PLC0415
-    from pyarrow import parquet  # noqa: PLC0415
-
     check_file(path)
+    pa, parquet = import_extra("pyarrow", str(path)), import_extra("pyarrow.parquet", str(path))
     try:
         return parquet.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:

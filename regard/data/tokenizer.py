@@ -16,7 +16,6 @@ recipes take them from `Tokenizer.specials`.
 Source:  sennrich2016, section 3.2 (BPE), through the `tokenizers` library.
 """
 
-import importlib
 import json
 import os
 import re
@@ -35,6 +34,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, tra
 from regard.data.config import PairTokenizerConfig, TextTokenizerConfig, TokenizerConfig
 from regard.data.text.words import WORDS, split_words
 from regard.errors import UserError
+from regard.system.extras import import_extra
 from regard.system.files import read_json
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
@@ -501,11 +501,7 @@ def _open(model: dict[str, Any] | bytes) -> Any:
         engine.no_truncation()
         engine.no_padding()
         return engine
-    try:
-        library = importlib.import_module("sentencepiece")
-    except ImportError as error:
-        problem = "a tokenizer of sentencepiece needs it: pip install 'regard[sentencepiece]'"
-        raise UserError(problem) from error
+    library = import_extra("sentencepiece", "the tokenizer")
     return library.SentencePieceProcessor(model_proto=model)
 
 

@@ -4,7 +4,7 @@ Graphs that share a tensor, such as a table of encoder and decoder, share the fi
 which holds each tensor once; otherwise each file holds its weights.
 """
 
-import importlib.util
+import importlib
 import logging
 import warnings
 from collections import Counter
@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from regard.errors import UserError
 from regard.exchange.graphs import Graph, Run, Tensors, write_graphs
+from regard.system.extras import check_extra
 
 _WEIGHTS = "weights.bin"
 _LEAST, _MOST = 1 << 10, 1 << 30
@@ -24,9 +24,7 @@ _LEAST, _MOST = 1 << 10, 1 << 30
 
 def export(trained: Any, folder: Path, options: Any, notify: Callable[[str], None]) -> None:
     """Write a run as ONNX files, checked by ONNX Runtime. Raises: UserError without packages."""
-    for package in ("onnx", "onnxscript", "onnxruntime"):
-        if importlib.util.find_spec(package) is None:
-            raise UserError(f"--to onnx needs {package}: pip install onnx onnxscript onnxruntime")
+    check_extra("onnx", "--to onnx")
 
     def write(graphs: Sequence[Graph]) -> list[Run]:
         models = {folder / f"{graph.name}.onnx": _convert(graph) for graph in graphs}

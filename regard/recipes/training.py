@@ -27,6 +27,7 @@ from regard.settings.declare import field_kinds
 from regard.settings.declare import settings as settings_class
 from regard.settings.ranges import Seed, Threads
 from regard.settings.tree import apply_changes, to_plain
+from regard.system.extras import check_extra
 from regard.system.files import copy_pipe
 from regard.system.progress import report_slow
 from regard.system.verbosity import set_verbosity
@@ -125,6 +126,7 @@ def train_run(
     Raises:  UserError if the folder holds another run, another process works in it, or the data is
              not usable or was edited since the run started; Diverged at a NaN loss.
     """
+    check_extra("train", "training")
     if threads is not None:
         torch.set_num_threads(threads)
     folder = Path(folder)

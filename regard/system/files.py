@@ -19,15 +19,15 @@ from typing import Any
 import msgspec
 
 from regard.errors import UserError
+from regard.system.extras import import_extra
 
 ENDINGS = (".gz", ".bz2", ".xz", ".zst")
 """Suffixes of compressed files."""
 
 
 def _open_zstd(file: BufferedIOBase) -> Any:
-    import pyarrow as pa  # takes half a second # noqa: PLC0415
-
-    return io.BufferedReader(pa.CompressedInputStream(file, "zstd"))
+    pyarrow = import_extra("pyarrow", getattr(file, "name", "a file of zstd"))
+    return io.BufferedReader(pyarrow.CompressedInputStream(file, "zstd"))
 
 
 _FORMS: dict[re.Pattern[bytes], Any] = {

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from regard.errors import UserError
+from regard.system.extras import import_extra
 from regard.system.verbosity import print_notice
 from regard.system.writing import replace_atomically, valid_text
 
@@ -29,6 +30,9 @@ class TableWriter:
         self._left_out: set[str] = set()
         self._group: list[Mapping[str, Any]] = []
         self._writer: Any = None
+        if self.suffix == ".parquet":
+            self._pyarrow = import_extra("pyarrow", str(path))
+            self._parquet = import_extra("pyarrow.parquet", str(path))
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Add a row; columns that the first one lacks are left out, with a notice.
@@ -74,9 +78,7 @@ class TableWriter:
         self._file.write(text.getvalue().encode("utf-8", "surrogateescape"))
 
     def _write_group(self) -> None:
-        import pyarrow as pa  # takes half a second # noqa: PLC0415
-        from pyarrow import parquet  # noqa: PLC0415
-
+        pa, parquet = self._pyarrow, self._parquet
         try:
             table = pa.Table.from_pylist(self._group, self._writer and self._writer.schema)
         except (pa.ArrowException, TypeError) as error:

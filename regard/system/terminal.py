@@ -69,11 +69,15 @@ class _EscapedStream:
 
 @contextlib.contextmanager
 def usable_streams() -> Iterator[None]:
-    """Escape what is printed to a terminal, and discard what is printed to a closed stream."""
+    """Escape what is printed to a terminal, write UTF-8 to files and pipes, and discard what is
+    printed to a closed stream."""
     with open(os.devnull, "w", encoding="utf-8") as null:
         output = sys.stdout or null
         if isinstance(output, io.TextIOWrapper):  # names of files that are not UTF-8
             output.reconfigure(errors="surrogateescape")
+        for stream in (output, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper) and not stream.isatty():
+                stream.reconfigure(encoding="utf-8", errors=stream.errors)
         if output.isatty():
             # Data and predictions may hold control characters.
             output = cast("TextIO", _EscapedStream(output))

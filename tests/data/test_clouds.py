@@ -122,7 +122,7 @@ def test_a_missing_feature_is_named():
 
 def test_a_missing_library_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "trimesh.exchange.ply", None)
-    with pytest.raises(UserError, match=r"cloud: needs trimesh: pip install 'regard\[points\]'"):
+    with pytest.raises(UserError, match=r'cloud needs trimesh: pip install -e "\.\[points\]"'):
         parse_cloud(FILES["ply ascii"], "cloud")
 
 

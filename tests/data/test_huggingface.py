@@ -104,7 +104,7 @@ def test_errors_of_the_package_are_reported(package, error):
 
 def test_missing_package_is_reported_with_the_command_that_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UserError, match=r"hf:x: .*pip install 'regard\[data\]'"):
+    with pytest.raises(UserError, match=r'hf:x needs datasets: pip install -e "\.\[data\]"'):
         read_pairs("hf:x")
 
 

@@ -477,5 +477,5 @@ def test_positions_of_a_recurrent_writer_and_missing_packages_are_refused(tmp_pa
     with pytest.raises(UserError, match="with positions of its outputs cannot be exported"):
         graphs.export(as_run(recipe, model, tmp_path), tmp_path, None, print)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"needs onnx: pip install onnx onnxscript onnxruntime"):
+    with pytest.raises(UserError, match=r'needs onnx: pip install -e "\.\[onnx\]"'):
         onnx_format.export(as_run(recipe, model, tmp_path), tmp_path, None, print)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from regard.look.figures.manifold import CELLS, FINE, STEPS, plane
+from regard.look.manifold import CELLS, FINE, STEPS, plane
 from regard.recipes.load import load
 from regard.recipes.rebuild.recipe import map_energy, pca_error, sweep_surface, trace_codes
 from tests.lectures.table import read_rows

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import urllib.parse
@@ -19,6 +20,7 @@ import pytest
 from regard.cli.main import main
 from regard.recipes.base.trained import TrainedRun
 from regard.recipes.registry import RECIPES
+from regard.training.tensors import tensors_of, write_tensors
 from tests.recipes.answer_checks import check_answers
 from tests.recipes.tiny import folder
 from tests.serve.document import validator
@@ -236,7 +238,48 @@ def test_missing_package_is_named(
     monkeypatch.setitem(sys.modules, "starlette", None)  # as if it were not installed
     monkeypatch.setitem(sys.modules, "starlette.responses", None)
     assert main(["serve", str(served.runs["dates"].folder)]) == 2
-    assert "pip install 'regard[serve]'" in capsys.readouterr().err
+    message = 'regard: regard serve needs starlette: pip install -e ".[serve]"\n'
+    assert capsys.readouterr().err == message
+
+
+_WITHOUT_EXTRAS = """
+import json, sys
+from regard.system.extras import EXTRAS
+sys.modules.update({name: None for name, extra in EXTRAS.items() if extra != "serve"})
+from regard.cli.main import main
+for words in json.loads(sys.argv[1]):
+    assert main(words) == 0, words
+run, out = json.loads(sys.argv[1])[0][1], sys.argv[2]
+for words in (["train", "dates", "--run", out], ["look", run, "a", "--out", out + ".png"]):
+    assert main(words) == 2, words
+del sys.modules["babel"]
+import regard.serve.server
+"""
+"""Program that runs commands as if no extra but `serve` were installed."""
+
+
+def test_runs_answer_without_the_packages_of_training(served: Served, tmp_path: Path) -> None:
+    commands, expected = [], []
+    for recipe, run in served.runs.items():
+        shutil.copytree(run.folder, tmp_path / recipe)
+        write_tensors(tmp_path / recipe / "model.safetensors", tensors_of(run.model))
+        value = str(folder() / FILES[recipe]) if recipe in FILES else example(recipe)
+        commands.append(["predict", str(tmp_path / recipe), value, "--json"])
+        expected += json.loads(json.dumps(run.answer([example(recipe)])))
+    words = [json.dumps(commands), str(tmp_path / "new")]
+    program = [sys.executable, "-c", _WITHOUT_EXTRAS, *words]
+    result = subprocess.run(program, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    for wanted, line in zip(expected, result.stdout.splitlines(), strict=False):  # then look prints
+        answer = json.loads(line)
+        for image in [*wanted.get("images", ()), *answer.get("images", ())]:
+            for name in image.keys() & {"pixels", "file"}:  # of the command
+                del image[name]
+        assert same({name: answer[name] for name in wanted}, wanted), line
+    train, look = result.stderr.splitlines()[-2:]
+    assert train == 'regard: regard train needs rich: pip install -e ".[train]"'
+    assert look == 'regard: regard look needs matplotlib: pip install -e ".[train]"'
+    assert not (tmp_path / "new").exists()
 
 
 def test_examples_of_the_document_are_answered(served: Served) -> None:

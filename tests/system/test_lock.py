@@ -29,7 +29,12 @@ def hold(folder: Path, ready: int) -> int:
     return 0
 
 
-def test_second_process_is_refused_until_the_first_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("system", ["posix", "windows"])
+def test_second_process_is_refused_until_the_first_is_killed(
+    system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if system == "windows":
+        monkeypatch.setattr("regard.system.lock.fcntl", None)
     reads, writes = os.pipe()
     child = run_in_child(lambda: hold(tmp_path, writes))
     try:

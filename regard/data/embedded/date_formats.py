@@ -19,10 +19,7 @@ Source:  Unicode Technical Standard 35, part 4 (dates); the data is Babel's.
 import re
 from datetime import date
 from functools import cache
-from typing import NamedTuple
-
-from babel import Locale, UnknownLocaleError
-from babel.dates import format_date, parse_pattern
+from typing import Any, NamedTuple
 
 from regard.errors import UserError
 
@@ -125,6 +122,8 @@ class LocaleSpellings(NamedTuple):
 @cache
 def load_spellings(name: str) -> LocaleSpellings:
     """Compile all spellings of a locale; cached. Raises UserError if Babel has no such locale."""
+    from babel import Locale, UnknownLocaleError  # noqa: PLC0415
+
     try:
         locale = Locale.parse(name)
     except (UnknownLocaleError, ValueError) as error:
@@ -143,7 +142,7 @@ def load_spellings(name: str) -> LocaleSpellings:
     return LocaleSpellings(name, locale.language, tuple(spellings), plain, digits)
 
 
-def _patterns(locale: Locale) -> dict[str, int]:
+def _patterns(locale: Any) -> dict[str, int]:
     weighted = [(locale.date_formats[name].pattern, weight) for name, weight in _CLDR.items()]
     skeletons = locale.datetime_skeletons
     for name, weight in _SKELETONS.items():
@@ -170,9 +169,11 @@ def _adapt(pattern: str) -> str:
     return "".join(parts)
 
 
-def _compile(locale: Locale, pattern: str, weight: int, tables: _Tables) -> Spelling | None:
+def _compile(locale: Any, pattern: str, weight: int, tables: _Tables) -> Spelling | None:
     """Compile a pattern into a template and its tables; None for one with fields other than those
     of a date, or with numbers in an ambiguous order."""
+    from babel.dates import format_date, parse_pattern  # noqa: PLC0415
+
     source = str(parse_pattern(pattern).format)
     if pattern in _OWN.get(locale.language, ()):
         source = source.replace("%(d)so", "%(do)s")
@@ -193,10 +194,12 @@ def _compile(locale: Locale, pattern: str, weight: int, tables: _Tables) -> Spel
     return Spelling(pattern, weight, template, fields, is_month_first=is_numeric and order == "Mdy")
 
 
-def _table(locale: Locale, field: str) -> tuple[str, ...]:
+def _table(locale: Any, field: str) -> tuple[str, ...]:
     """Return the texts of a field, indexed by year, month, day or weekday."""
     if field == "do":
         return ("", *(_ordinal(locale.language, day) for day in range(1, 32)))
+    from babel.dates import format_date  # noqa: PLC0415
+
     part = _PARTS[field[0]]
     if part == 0:
         return _YEARS

@@ -3,7 +3,6 @@
 docs/recipes/points.md describes the formats, which are found by the first bytes of the content.
 """
 
-import importlib
 import io
 import re
 import warnings
@@ -17,6 +16,7 @@ from regard.data.arrays import load_arrays
 from regard.data.bad_rows import BadRows
 from regard.data.tables import as_number, read_table
 from regard.errors import UserError
+from regard.system.extras import import_extra
 
 AXES = ("x", "y", "z")
 _MAX_METERS = 1e9
@@ -68,7 +68,7 @@ def _parse_table(content: bytes, name: str, columns: Sequence[str]) -> NDArray[n
 
 
 def _parse_ply(content: bytes, name: str, columns: Sequence[str]) -> NDArray[np.float64]:
-    trimesh = _import("trimesh.exchange.ply", "trimesh", name)
+    trimesh = import_extra("trimesh.exchange.ply", name)
     try:
         with warnings.catch_warnings(action="error"):  # numpy warns of a line that it reads in part
             loaded = trimesh.load_ply(io.BytesIO(content), fix_texture=False, skip_materials=True)
@@ -80,7 +80,7 @@ def _parse_ply(content: bytes, name: str, columns: Sequence[str]) -> NDArray[np.
 
 
 def _parse_pcd(content: bytes, name: str, columns: Sequence[str]) -> NDArray[np.float64]:
-    pypcd4 = _import("pypcd4", "pypcd4", name)
+    pypcd4 = import_extra("pypcd4", name)
     stated = re.search(rb"^COUNT((?:[ \t]+\d{1,9})+)\s*$", content, re.MULTILINE)
     numbers = sum(map(int, stated[1].split())) if stated else 0
     if numbers > _MAX_NUMBERS:  # pypcd4 makes a column of each
@@ -107,13 +107,6 @@ def _stack(data: Any, columns: Sequence[str], stated: int, name: str) -> NDArray
     if any(len(value) != stated for value in values):
         raise UserError(f"{name}: its header states {stated} points, it holds {len(values[0])}.")
     return np.column_stack(values)
-
-
-def _import(module: str, package: str, name: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise UserError(f"{name}: needs {package}: pip install 'regard[points]'") from error
 
 
 _FORMATS: dict[bytes, Callable[[bytes, str, Sequence[str]], NDArray[np.float64]]] = {

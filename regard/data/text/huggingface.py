@@ -14,6 +14,7 @@ from typing import Any
 from regard.data.bad_rows import BadRows
 from regard.data.tables import Table, select_fields
 from regard.errors import UserError
+from regard.system.extras import import_extra
 
 PREFIX = "hf:"
 
@@ -47,10 +48,7 @@ def _split_name(spec: str) -> tuple[str, str]:
 
 
 def _load(spec: str, name: str, split: str) -> Any:
-    try:
-        import datasets  # optional package # noqa: PLC0415
-    except ImportError as error:
-        raise UserError(f"{spec}: needs {error.name}: pip install 'regard[data]'") from error
+    datasets = import_extra("datasets", spec)
     try:
         if not spec.startswith(PREFIX):
             table = datasets.load_from_disk(name)

@@ -7,6 +7,7 @@ The classifier is independent of the other models and their outputs: it is train
 images of the training split, with an additional class for empty cells (black, with a little noise).
 """
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,7 +30,6 @@ from regard.recipes.base.scoring import device_of
 from regard.recipes.draw.classifier import ROWS, ConvolutionalClassifier
 from regard.system.writing import replace_atomically
 from regard.training.distribution import World, pick_device
-from regard.training.loop import fit
 from regard.training.protocols import TrainingBatches
 from regard.training.seeds import derive_seed
 
@@ -158,7 +158,8 @@ def _train_stage(
         checkpoint_minutes=train.checkpoint_minutes,
         device=train.device,
     )
-    result = fit(
+    loop = importlib.import_module("regard.training.loop")  # imports rich
+    result = loop.fit(
         model,
         batches,
         config=config,

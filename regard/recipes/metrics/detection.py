@@ -19,10 +19,10 @@ faster-coco-eval; in three dimensions AP25 and AP50 as in misra2021.
 import contextlib
 import io
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from faster_coco_eval import COCO, COCOeval_faster
 from numpy.typing import NDArray
 
 from regard.recipes.metrics.counts import count_scores
@@ -70,8 +70,7 @@ def average_precision(
     threshold: lowest score of the boxes whose precision, recall and F1 are computed.
     """
     is_cloud = detections[0].boxes.shape[1] == 6
-    evaluate = _CloudEvaluation if is_cloud else COCOeval_faster
-    precision, recall = _curves(evaluate, detections, truths, names)
+    precision, recall = _curves(detections, truths, names, is_cloud=is_cloud)
     scores: dict[str, Any] = {}
     if is_cloud:
         scores |= {"ap25": _mean(precision[0, ..., 0]), "ap50": _mean(precision[1, ..., 0])}
@@ -123,29 +122,23 @@ def box_iou(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float6
     return both / np.maximum(either, np.finfo(np.float64).tiny)
 
 
-class _CloudEvaluation(COCOeval_faster):
-    """Evaluation with the IoU of the entries `box`, at the thresholds of clouds."""
-
-    def __init__(self, *arguments: Any):
-        super().__init__(*arguments)
-        self.params.iouThrs = np.array(_CLOUD_IOU)
-
-    def computeIoU(self, imgId: int, catId: int) -> Any:  # noqa: N802, N803 - the names of the base class
-        """Return the IoU (detections, boxes) of a cloud and a class, by decreasing score."""
-        truth = self.gt_dataset.get_instances([imgId], [catId], True)[0][0]
-        found = self.dt_dataset.get_instances([imgId], [catId], True)[0][0]
-        if not truth or not found:
-            return []
-        order = np.argsort([-entry["score"] for entry in found], kind="mergesort")[:_MAX_BOXES]
-        boxes = np.array([found[i]["box"] for i in order])
-        return box_iou(boxes, np.array([entry["box"] for entry in truth]))
+def _cloud_iou(evaluation: Any, cloud: int, category: int) -> Any:
+    """Return the IoU (detections, boxes) of the entries `box`, by decreasing score."""
+    truth = evaluation.gt_dataset.get_instances([cloud], [category], True)[0][0]
+    found = evaluation.dt_dataset.get_instances([cloud], [category], True)[0][0]
+    if not truth or not found:
+        return []
+    order = np.argsort([-entry["score"] for entry in found], kind="mergesort")[:_MAX_BOXES]
+    boxes = np.array([found[i]["box"] for i in order])
+    return box_iou(boxes, np.array([entry["box"] for entry in truth]))
 
 
 def _curves(
-    evaluate: type[Any],
     detections: Sequence[Detections],
     truths: Sequence[Truth],
     names: Sequence[str],
+    *,
+    is_cloud: bool,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return precision (IoU, recall, class, size), recall (IoU, class, size); -1 without a box.
 
@@ -163,6 +156,8 @@ def _curves(
             answers.append(one | _entry(box))
     if not answers or not annotations:
         return np.zeros((10, 1, len(names), 4)), np.zeros((10, len(names), 4))
+    from faster_coco_eval import COCO, COCOeval_faster  # noqa: PLC0415
+
     truth = {
         "images": [{"id": i + 1} for i in range(len(truths))],
         "categories": [{"id": c + 1, "name": name} for c, name in enumerate(names)],
@@ -170,7 +165,10 @@ def _curves(
     }
     with contextlib.redirect_stdout(io.StringIO()):  # faster-coco-eval prints a report
         reference = COCO(truth)
-        evaluation = evaluate(reference, reference.loadRes(answers), "bbox")
+        evaluation: Any = COCOeval_faster(reference, reference.loadRes(answers), "bbox")
+        if is_cloud:
+            evaluation.params.iouThrs = np.array(_CLOUD_IOU)
+            evaluation.computeIoU = partial(_cloud_iou, evaluation)
         evaluation.evaluate()
         evaluation.accumulate()
     curves = evaluation.eval

@@ -15,7 +15,6 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from regard.data.sound.events import SoundEvent
 from regard.recipes.metrics.counts import precision_recall_f1
@@ -67,6 +66,8 @@ def match_events(
     """Return index pairs (predicted, reference) of a maximal matching with nearest onsets."""
     if not predicted or not reference:
         return []
+    from scipy.optimize import linear_sum_assignment  # noqa: PLC0415  # takes 0.5 s to import
+
     cost = np.full((len(predicted), len(reference)), _NO_MATCH)
     for i, a in enumerate(predicted):
         for j, b in enumerate(reference):

@@ -9,9 +9,6 @@ ter     corpus translation edit rate by sacrebleu             snover2006
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sacrebleu.metrics import BLEU, CHRF, TER
-from sacrebleu.significance import PairedTest
-
 from regard.recipes.metrics.bootstrap import Estimate
 from regard.recipes.metrics.config import BleuConfig
 
@@ -33,12 +30,16 @@ def bleu(
 
 def further_scores(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
     """Return chrF and TER by sacrebleu's default settings. Source: popovic2015; snover2006."""
+    from sacrebleu.metrics import TER  # noqa: PLC0415
+
     ter = TER().corpus_score(list(outputs), _streams(references))
     return {"chrf": chrf(outputs, references), "ter": float(ter.score)}
 
 
 def chrf(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
     """Return corpus chrF by sacrebleu's default settings. Source: popovic2015."""
+    from sacrebleu.metrics import CHRF  # noqa: PLC0415
+
     return float(CHRF().corpus_score(list(outputs), _streams(references)).score)
 
 
@@ -54,6 +55,9 @@ def paired_test(
 
     outputs: of each run; the first one is the baseline.
     """
+    from sacrebleu.metrics import CHRF, TER  # noqa: PLC0415
+    from sacrebleu.significance import PairedTest  # noqa: PLC0415
+
     metrics = {"bleu": _bleu(config), "chrf": CHRF(), "ter": TER()}
     systems = [(str(number), own) for number, own in enumerate(outputs)]
     estimates = {}
@@ -69,7 +73,9 @@ def paired_test(
     return estimates
 
 
-def _bleu(config: BleuConfig) -> BLEU:
+def _bleu(config: BleuConfig) -> Any:
+    from sacrebleu.metrics import BLEU  # noqa: PLC0415
+
     # force: no warning about tokenized texts, since `tokenize` is set explicitly for them.
     return BLEU(tokenize=config.tokenize, lowercase=config.lowercase, force=True)
 

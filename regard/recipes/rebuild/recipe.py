@@ -8,6 +8,7 @@
 Source: lectures, E.8 (autoencoders); PCA as the best linear code: baldi1989.
 """
 
+import importlib
 import math
 from collections.abc import Sequence
 from functools import cached_property
@@ -25,16 +26,7 @@ from regard.data.held_out import split_data
 from regard.data.images.files import ENDINGS
 from regard.data.vectors import VectorDataset, make_curve, parse_vector, read_vectors
 from regard.errors import UserError
-from regard.look.figures.manifold import (
-    FINE,
-    STEPS,
-    X_STEPS,
-    Manifold,
-    plane,
-    plot_manifold,
-    plot_surface,
-)
-from regard.look.figures.results import plot_images
+from regard.look.manifold import FINE, STEPS, X_STEPS, Manifold, plane
 from regard.models.autoencoders.autoencoder import Autoencoder, AutoencoderBase
 from regard.models.autoencoders.latent import LatentVariableModel
 from regard.models.autoencoders.quantized import QuantizedAutoencoder
@@ -259,22 +251,24 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
             self.plot_manifold(inference, out, inputs=row[None], outputs=outputs, **options)
         else:
             images = [("read", row.astype(np.float32) / 255), ("rebuilt", rebuilt[0])]
-            plot_images(images, out, **options)
+            results = importlib.import_module("regard.look.figures.results")  # imports matplotlib
+            results.plot_images(images, out, **options)
 
     def plot_manifold(self, inference: ActiveModel, out: Path, **options: Any) -> None:
         """Plot the manifold of the reconstructions to an image file."""
         if self._target_shape != (2,):
             got = _format(self._target_shape)
             raise UserError(f"the manifold needs vectors of 2 numbers, got {got}")
+        figures = importlib.import_module("regard.look.figures.manifold")  # imports matplotlib
         model, data = inference.model, self.train.data.values
         title = f"rebuild: {self.describe()}"
         if self._conditions:
-            plot_surface(data, *sweep_surface(model, data), out, title=title, **options)
+            figures.plot_surface(data, *sweep_surface(model, data), out, title=title, **options)
             return
         codes, rebuilt = trace_codes(model, data), _reconstruct(model, data).numpy()
         has_angles = isinstance(model, LatentVariableModel)
         content = Manifold(data, codes, rebuilt, map_energy(model, data), has_angles)
-        plot_manifold(content, out, title=title, **options)
+        figures.plot_manifold(content, out, title=title, **options)
 
     def _check_range(self, values: Values, origin: str) -> None:
         """Raise UserError for numbers outside [0, 1] with the cost cross-entropy."""

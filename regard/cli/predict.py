@@ -20,7 +20,12 @@ from regard.recipes.registry import get_entry
 from regard.settings.declare import settings
 from regard.system.files import suffix_of
 from regard.system.progress import show_progress, track
-from regard.system.table_writer import SUFFIXES, TableWriter, open_table_atomically
+from regard.system.table_writer import (
+    SUFFIXES,
+    TableWriter,
+    open_table_atomically,
+    shorten_numbers,
+)
 from regard.system.writing import open_text_atomically, valid_text
 
 USAGE = "regard predict RUN [INPUT ...|-] [options]"
@@ -108,6 +113,8 @@ def run(argv: list[str]) -> int:
 def _table_path(out: Path | None, options: PredictOptions) -> Path | None:
     """Return the file of --out if it is a table, by its suffix."""
     if out is None or suffix_of(out) not in SUFFIXES:
+        if out is not None and out.suffix.lower() in (".xlsx", ".xls", ".ods"):
+            raise UserError(f"{out}: is not written here: name one of {', '.join(SUFFIXES)}")
         return None
     if out.suffix.lower() not in SUFFIXES:
         raise UserError(f"{out}: tables are not compressed here: name {out.with_suffix('')}")
@@ -184,7 +191,7 @@ class _TableRows:
         if not isinstance(answer, UserError):
             found = self.recipe.to_rows(answer, self.table.suffix, number)
         for rank, row in enumerate(found or [empty], start=1):
-            cells = dict(row)
+            cells = shorten_numbers(row)
             if self.is_ranked:
                 cells = {"input": number, "rank": rank if found else None} | cells
             inputs = {}

@@ -54,7 +54,7 @@ class TrainOptions:
     preset: str | None = None
     """Model of a paper by name; `regard presets` lists them. --config and options override it."""
     init: Path | None = None
-    """Run whose parameters and tokenizers the new run starts from; its other settings, except those
+    """Run whose parameters and tokenizers the new run starts from; its other settings, except files
     of data and training, are the defaults."""
     config: Path | None = None
     """YAML file with settings of the recipe, nested by name; other options override it."""
@@ -146,6 +146,9 @@ def read_settings(path: Path) -> dict[str, Any]:
         settings = yaml.load(path.read_text(encoding="utf-8-sig"), yaml.BaseLoader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: {' '.join(str(error).split())}") from error
+    if isinstance(settings, dict) and "format_version" in settings:
+        command = f"regard train --run {path.parent} --print-config"
+        raise UserError(f"{path}: is the record of a run; {command} prints its settings")
     if settings and not isinstance(settings, dict):
         raise UserError(f"{path}: must hold settings by name, got {type(settings).__name__}")
     return settings or {}

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,6 +50,10 @@ class Table:
     path: str | Path
     names: Sequence[str]
     rows: Iterable[tuple[int, list[Any]]]
+    header: Sequence[str] = ()
+    """Names of all columns, if the file states them."""
+    is_by_position: bool = False
+    """True if columns have other names than the usual ones."""
 
     def __iter__(self) -> Iterator[tuple[int, list[Any]]]:
         return iter(self.rows)
@@ -119,7 +124,7 @@ def read_table(
         texts = read_texts(path, bad_rows, encoding=encoding)
         rows = ((number, text.split("\t")) for number, text in texts)
     is_named = any(isinstance(column, str) for column in columns)
-    width, keys = None, list[str]()
+    width, keys, header_row = None, list[str](), list[str]()
     if header == "yes" or (header == "auto" and (kind == "csv" or (is_named and not by_position))):
         header_row = [cell.strip() for cell in next((row for _, row in rows if row), [])]
         width, keys = len(header_row), header_row
@@ -135,7 +140,7 @@ def read_table(
         names = keys or [str(column) for column in columns]
         indices = [int(column) - 1 for column in columns] + [_MISSING] * len(optional)
     rows = _select_cells(path, rows, indices, width, bad_rows, keys=keys if whole else None)
-    return Table(path, names, rows)
+    return Table(path, names, rows, header_row)
 
 
 def read_rows_of_files(
@@ -201,7 +206,8 @@ def read_column(
     )
     for problem, row in bad_rows.in_order(table):
         if row is None:
-            yield CellOfRow(problem=problem)
+            columns = dict.fromkeys(table.header)
+            yield CellOfRow(column=table.names[0], columns=columns, problem=problem)
         else:
             number, (cell, columns) = row
             yield CellOfRow(number, as_text(cell), table.names[0], columns)
@@ -263,10 +269,15 @@ def read_csv(
     encoding: str = "utf-8",
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the number of the first line and the cells of each row of a CSV, none for a blank line,
-    as `read_lines`. Without `bad_rows`, a row that is not UTF-8 is an error."""
+    as `read_lines`. Cells are separated by commas, or by semicolons if the first line has these and
+    no comma. Without `bad_rows`, a row that is not UTF-8 is an error."""
     lines = read_lines(path, content, encoding, keeps_ends=True)
-    lines = (line.decode("utf-8", "surrogateescape") for line in lines)
-    reader = csv.reader(lines, strict=True)
+    first = next(lines, None)
+    if first is None:
+        return
+    delimiter = ";" if b";" in first and b"," not in first else ","
+    texts = (line.decode("utf-8", "surrogateescape") for line in chain([first], lines))
+    reader = csv.reader(texts, strict=True, delimiter=delimiter)
     while True:
         number = reader.line_num + 1
         where = locate(path, number)
@@ -277,7 +288,8 @@ def read_csv(
         except csv.Error as error:  # also rows after it may be wrong
             raise UserError(f"{where}: not a row of CSV: {error}.") from None
         with nullcontext() if bad_rows is None else bad_rows.catch():
-            decode_line("".join(row).encode("utf-8", "surrogateescape"), where)
+            hint = " (--data.encoding cp1252 reads files of Windows)"
+            decode_line("".join(row).encode("utf-8", "surrogateescape"), where, hint)
             yield number, row
 
 
@@ -289,12 +301,12 @@ def skip_mark(start: bytes, path: str | Path) -> bytes:
     return start.removeprefix(b"\xef\xbb\xbf")
 
 
-def decode_line(line: bytes, where: str) -> str:
+def decode_line(line: bytes, where: str, hint: str = "") -> str:
     """Return the text of a line. Raises UserError naming `where` if it is not UTF-8."""
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UserError(f"{where}: not UTF-8: {error}.") from None
+        raise UserError(f"{where}: not UTF-8: {error}{hint}.") from None
 
 
 def as_text(value: Any) -> str:

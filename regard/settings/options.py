@@ -153,7 +153,10 @@ def _describe_unknown(name: str, path: str, settings: Mapping[str, Setting]) -> 
         for variant, cls in setting.variants.items():
             if path.removeprefix(f"{setting.path}.") in settings_by_path(cls()):
                 return f"{name} needs {option_name(setting.path)} {variant}"
-    close = difflib.get_close_matches(name, map(option_name, settings), n=1, cutoff=0.8)
+    last = path.rpartition(".")[2]
+    close = [option_name(other) for other in settings if other.rpartition(".")[2] == last]
+    if len(close) != 1:
+        close = difflib.get_close_matches(name, map(option_name, settings), n=1, cutoff=0.8)
     hint = f"did you mean {close[0]}? " if close else ""
     return f"unknown option {name}; {hint}--help lists all"
 

@@ -11,7 +11,8 @@ import re
 import shutil
 import zlib
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import msgspec
 
 from regard.errors import UserError
 from regard.system.extras import import_extra
+from regard.system.verbosity import print_notice
 
 ENDINGS = (".gz", ".bz2", ".xz", ".zst")
 """Suffixes of compressed files."""
@@ -100,7 +102,16 @@ def open_text(path: Path, encoding: str) -> Generator[BufferedIOBase, None, None
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise UserError(f"{path}, line {line}: not {encoding}: {error}.") from None
+    with suppress(UnicodeDecodeError):
+        if not content.isascii() and content.decode("utf-8") != text:
+            _notice_utf8(path, encoding)
     yield io.BytesIO(text.encode("utf-8"))
+
+
+@cache
+def _notice_utf8(path: Path, encoding: str) -> None:
+    """Print once that a file is valid in two encodings."""
+    print_notice(f"{path}: is read as {encoding}, but seems to be UTF-8 (--data.encoding utf-8)")
 
 
 def one_path(path: str | Path | Sequence[str]) -> Path:

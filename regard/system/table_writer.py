@@ -35,11 +35,7 @@ class TableWriter:
             self._parquet = import_extra("pyarrow.parquet", str(path))
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Add a row; columns that the first one lacks are left out, with a notice.
-
-        Numbers, which are of single precision, get 7 digits.
-        """
-        row = {name: _shorten(value) for name, value in row.items()}
+        """Add a row; columns that the first one lacks are left out, with a notice."""
         if self.suffix == ".jsonl":
             text = valid_text(json.dumps(row, ensure_ascii=False, default=str))
             self._file.write(text.encode() + b"\n")
@@ -70,12 +66,13 @@ class TableWriter:
 
     def _write_line(self, cells: list[str]) -> None:
         """Write a line of CSV, or of TSV without the tabs and line ends of cells."""
-        text = io.StringIO()
         if self.suffix == ".csv":
-            csv.writer(text, lineterminator="\n").writerow(cells)
+            text = io.StringIO()
+            csv.writer(text, lineterminator="\r\n").writerow(cells)  # quotes both characters
+            line = text.getvalue().removesuffix("\r\n") + "\n"
         else:
-            text.write("\t".join(cell.translate(_ONE_LINE) for cell in cells) + "\n")
-        self._file.write(text.getvalue().encode("utf-8", "surrogateescape"))
+            line = "\t".join(cell.translate(_ONE_LINE) for cell in cells) + "\n"
+        self._file.write(line.encode("utf-8", "surrogateescape"))
 
     def _write_group(self) -> None:
         pa, parquet = self._pyarrow, self._parquet
@@ -113,8 +110,13 @@ def open_table_atomically(
         writer.flush()
 
 
-def _shorten(value: Any) -> Any:
-    return float(f"{value:.7g}") if isinstance(value, float) else value
+def shorten_numbers(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of an answer, whose numbers are of single precision, with 7 digits."""
+    cells = dict(row)
+    for name, value in row.items():
+        if isinstance(value, float):
+            cells[name] = float(f"{value:.7g}")
+    return cells
 
 
 def _to_cell(value: Any) -> str:

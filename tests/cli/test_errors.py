@@ -22,6 +22,7 @@ from regard.system.verbosity import print_notice
         ("model: [", "while parsing a flow node"),
         ("data: 2001-01-01", "data must hold settings by name, got '2001-01-01'"),
         ("threads: 1", "threads is not a setting"),
+        ("format_version: 1", "is the record of a run; regard train --run"),
     ],
 )
 def test_config_file_with_a_mistake_is_named(

@@ -84,6 +84,7 @@ def test_texts_and_their_answers_are_read_back(
     assert [row[names[0]] for row in rows] == [text for text, _ in answers]
     scores = [float(row[names[1]]) for row in rows]
     assert scores == pytest.approx([score for _, score in answers], rel=1e-6)
+    assert scores == [float(f"{score:.7g}") for score in scores]
     data = read_back(run, out, header="yes")
     assert list(data.references) == [text for text, _ in answers]
     assert list(data.inputs) == [row.get("source") or row["text"] for row in rows]
@@ -166,10 +167,23 @@ def test_an_error_leaves_no_table_and_skipped_inputs_have_empty_answers(
     assert f"bad{suffix} exists; it is replaced only with --force" in capsys.readouterr().err
 
 
+def test_a_bad_first_row_keeps_the_columns_and_a_column_by_position_is_named(
+    runs: Callable[[str], Path], capsys
+) -> None:
+    run = runs("reviews")
+    (run.parent / "bad.csv").write_text("note,time\ngood a\nbad b,2.25\n", encoding="utf-8")
+    rows = predict(run, "bad.csv", "out/first.csv", "--on-bad", "skip")
+    assert [(row["note"], row["time"]) for row in rows] == [("", ""), ("bad b", "2.25")]
+    assert "bad.csv: without a column text, 'note' is read" in capsys.readouterr().err
+    predict(run, "reviews.csv", "out/first.csv")
+    assert "is read" not in capsys.readouterr().err
+
+
 def test_what_is_no_table_is_refused(runs: Callable[[str], Path], capsys) -> None:
     run = runs("reviews")
     for words, message in {
         ("--out", "a.csv", "--json"): "--json writes JSON, and a.csv is a table",
+        ("--out", "a.xlsx"): "a.xlsx: is not written here: name one of .csv, .tsv",
         ("--out", "a.csv.gz"): "a.csv.gz: tables are not compressed here: name a.csv",
     }.items():
         assert main(["predict", str(run), "good a", *words]) == 2

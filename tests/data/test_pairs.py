@@ -135,11 +135,13 @@ def test_limit_length_counts_or_names_long_pairs(tmp_path):
 def test_references(tmp_path):
     pairs = Pairs(["a", "b"], ["c", "d"], [1, 2], "a.tsv")
     file = write_file(tmp_path, "more.txt", "e\nf\n")
-    assert add_references(pairs, [file]).references == [["c", "e"], ["d", "f"]]
+    assert add_references(pairs, [file], "utf-8").references == [["c", "e"], ["d", "f"]]
+    file.write_bytes(b"\xfc\nf\n")
+    assert add_references(pairs, [file], "cp1252").references[0] == ["c", "\u00fc"]
     with pytest.raises(UserError, match=r"1 lines for 2 pairs of a.tsv"):
-        add_references(pairs, [write_file(tmp_path, "more.txt", "e")])
+        add_references(pairs, [write_file(tmp_path, "more.txt", "e")], "utf-8")
     with pytest.raises(UserError, match=r"more.txt, line 2: is blank"):
-        add_references(pairs, [write_file(tmp_path, "more.txt", "e\n \n")])
+        add_references(pairs, [write_file(tmp_path, "more.txt", "e\n \n")], "utf-8")
 
 
 def test_read_split_reads_what_the_config_names(tmp_path):

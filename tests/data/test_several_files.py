@@ -48,6 +48,18 @@ def test_pairs_of_several_files_keep_their_lines(tmp_path):
         PairsConfig(train=sides[::2], train_target=sides[1:2])
 
 
+def test_columns_by_position_are_named_and_must_be_the_same(tmp_path):
+    paths = write(tmp_path, a_csv="en,de\n1,2\n", b_csv="de,en\n2,1\n", c_tsv="3\t4\n")
+    pairs = read_split(PairsConfig(train=paths[::2]), "train")
+    assert list(pairs) == [("1", "2"), ("3", "4")]
+    note = f"{paths[0]}: columns by position: 'en' is the source and 'de' the target"
+    assert pairs.notices == (note,)
+    with pytest.raises(UserError, match=r"other names in \S+a.csv: en, de and \S+b.csv: de, en"):
+        read_split(PairsConfig(train=paths[:2]), "train")
+    config = PairsConfig(train=paths[:2], source_column="en", target_column="de")
+    assert read_split(config, "train").notices == ()
+
+
 def test_images_are_of_one_file_or_folder(tmp_path):
     Image.new("L", (2, 2)).save(tmp_path / "a.png")
     config = ImagesConfig(train=("x", "y"))
@@ -94,6 +106,17 @@ def test_tables_in_other_encodings(tmp_path, encoding):
             read_labeled(LabeledConfig(), f"{name}.{suffix}", "train")
     (tmp_path / "a.conll").write_bytes(f"{text}\nx O\n".encode(encoding))
     assert read_tagged(f"{name}.conll", TaggedConfig(encoding=encoding)).tokens[0][0] == text[:6]
+
+
+def test_text_in_utf_8_that_is_read_in_another_encoding_is_noticed_once(tmp_path, capsys):
+    for name, encoding in {"a.csv": "utf-8", "b.csv": "cp1252"}.items():
+        (tmp_path / name).write_bytes("text,label\n\u00fc,x\n".encode(encoding))
+        for _ in range(2):
+            read_labeled(LabeledConfig(encoding="cp1252"), tmp_path / name, "train")
+    read_labeled(LabeledConfig(encoding="utf-8-sig"), tmp_path / "a.csv", "train")
+    assert capsys.readouterr().err == (
+        f"{tmp_path / 'a.csv'}: is read as cp1252, but seems to be UTF-8 (--data.encoding utf-8)\n"
+    )
 
 
 def test_bytes_that_are_not_of_an_encoding_are_named(tmp_path):

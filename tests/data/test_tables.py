@@ -35,6 +35,8 @@ JSONL = b'{"text": {"en": "a"}, "label": 1}\n\n{"label": "y", "text": {"en": "c"
     [
         ("a.csv", CSV, ("text", "label"), [(2, ['a, "b"', "x"]), (4, ["c\nd", "y"])]),
         ("a.csv", CSV, (2, "text"), [(2, ["x", 'a, "b"']), (4, ["y", "c\nd"])]),
+        ("a.csv", b'text;label\n"a, b";x\n', ("text", "label"), [(2, ["a, b", "x"])]),
+        ("a.csv", b"text,label\na;b,x\n", ("text", "label"), [(2, ["a;b", "x"])]),
         ("a.tsv", TSV, (1, 2), [(1, ['"a', "x"]), (2, ["\xe4\rb", "y"])]),
         ("a.txt", b"label\ttext\nx\ta\n", ("text", "label"), [(2, ["a", "x"])]),
         ("a.jsonl", JSONL, ("text.en", "label"), [(1, ["a", 1]), (3, ["c", "y"])]),
@@ -91,7 +93,7 @@ def test_optional_columns(tmp_path):
         ("a.csv", b"text,text,label\n", r"several columns 'text'"),
         ("a.csv", b"", r"a\.csv: is empty, expected a header"),
         ("a.csv", b'text,label\n"a,b\n', r"a\.csv, line 2: not a row of CSV"),
-        ("a.csv", b"text,label\na,\xff\n", r"a\.csv, line 2: not UTF-8: .* byte 0xff"),
+        ("a.csv", b"text,label\na,\xff\n", r"a\.csv, line 2: not UTF-8: .* 0xff.*encoding cp1252"),
         ("a.csv.gz", gzip.compress(CSV, mtime=0)[:-9], r"a\.csv\.gz: damaged: .* ended before"),
         ("a.jsonl", b'{"text": "a"}', r"a\.jsonl, line 1: no field 'label'; the fields are 'text'"),
         ("a.jsonl", b"\n{", r"a\.jsonl, line 2: not valid JSON"),

@@ -106,6 +106,8 @@ def test_scores_are_written_as_a_table_and_bad_pairs_are_skipped(
     assert total["tokens"] == first["tokens"] + last["tokens"] == 4
     assert total["log_prob"] == pytest.approx(first["log_prob"] + last["log_prob"], rel=1e-6)
     assert "exists" in failure(capsys, f"{words} --on-bad skip --out {tmp_path}/scores.jsonl")
+    message = failure(capsys, f"{words} {tmp_path}/pairs.tsv")
+    assert "pairs.tsv: is a table, expected a text file with a text in each line" in message
     assert "pairs.tsv, line 3: the target is empty" in failure(capsys, words)
     (tmp_path / "pairs.tsv").write_text(f"ada\tADA\n{'ada ' * 13}\tADA\n")
     expected = "pairs.tsv, line 2: input 2 is too long: 13 source and 1 target tokens"

@@ -110,6 +110,7 @@ def test_variant_of_a_variant_is_selected() -> None:
 
 BAD = {
     "--model.core.layrs 3": "did you mean --model.core.layers\\? --help lists all$",
+    "--decode.loud": "^unknown option --decode.loud; did you mean --loud\\?",
     "--seed 1 -d": "^unknown option -d; as an argument, put it after --$",
     "--no-seed": "unknown option --no-seed",
     "--no-no-loud": "unknown option --no-no-loud",

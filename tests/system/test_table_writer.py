@@ -13,8 +13,8 @@ from regard.system.table_writer import open_table_atomically
 
 ROWS: list[dict[str, Any]] = [
     {"a": 'x, "y"\tz\n', "b": None, "c": [1, "d"]},
-    {"a": 2.5, "b": True, "other": 1},
-    {"b": "\u00fc", "other": 2},
+    {"a": 1732700000.25, "b": True, "other": 1},
+    {"b": "\u00fc\r", "other": 2},
 ]
 
 
@@ -29,8 +29,8 @@ def write(path: Path, rows: list[dict[str, Any]]) -> str:
 @pytest.mark.parametrize(
     ("suffix", "content"),
     [
-        (".csv", 'a,b,c\n"x, ""y""\tz\n",,"[1, ""d""]"\n2.5,true,\n,\u00fc,\n'),
-        (".tsv", 'a\tb\tc\nx, "y" z \t\t[1, "d"]\n2.5\ttrue\t\n\t\u00fc\t\n'),
+        (".csv", 'a,b,c\n"x, ""y""\tz\n",,"[1, ""d""]"\n1732700000.25,true,\n,"\u00fc\r",\n'),
+        (".tsv", 'a\tb\tc\nx, "y" z \t\t[1, "d"]\n1732700000.25\ttrue\t\n\t\u00fc \t\n'),
     ],
 )
 def test_columns_are_those_of_the_first_row(

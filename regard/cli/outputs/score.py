@@ -11,10 +11,16 @@ from regard.cli.inputs import MAX_BLOCK, BadInputs, read_lines
 from regard.cli.runs import UseOptions, check_new, load_trained, read_command, reading_settings
 from regard.errors import DONE, UserError
 from regard.recipes.base.answers import text_score
-from regard.recipes.base.inputs import Input
+from regard.recipes.base.inputs import TABLES, Input
 from regard.settings.declare import settings
+from regard.system.files import suffix_of
 from regard.system.progress import show_progress, track
-from regard.system.table_writer import SUFFIXES, TableWriter, open_table_atomically
+from regard.system.table_writer import (
+    SUFFIXES,
+    TableWriter,
+    open_table_atomically,
+    shorten_numbers,
+)
 
 USAGE = "regard score RUN FILE|- [TARGETS] [options]"
 ABOUT = (
@@ -59,6 +65,9 @@ def run(argv: list[str]) -> int:
     check_new(out, force=options.force)
     trained = load_trained(folder, options, record)
     has_pairs = hasattr(trained.recipe, "encode_pairs")
+    tables = [word for word in words if suffix_of(word) in TABLES]
+    if tables and (words[1:] or record.recipe == "language"):
+        raise UserError(f"{tables[0]}: is a table, expected a text file with a text in each line")
     if words[1:] and not has_pairs:
         raise UserError(f"{words[1]!r} is an unexpected argument: this run scores single texts")
     read = _read_pairs(words, trained, options) if has_pairs else read_lines(words[0], trained)
@@ -80,13 +89,14 @@ def run(argv: list[str]) -> int:
                     bad.skip(given, score)
                     found: Any = dict.fromkeys(_TYPES)
                 else:
-                    found = score
+                    found = shorten_numbers(score)
                     log_probs.append(score["log_prob"])
                     tokens += score["tokens"]
                 sides = ("source", "target") if has_pairs else ("text",)
                 content = given.value if has_pairs else [given.value]
                 table.write({"line": given.line, **found, **dict(zip(sides, content, strict=True))})
-        printed.write({"line": "total", **text_score(math.fsum(log_probs), tokens)})
+        total = shorten_numbers(text_score(math.fsum(log_probs), tokens))
+        printed.write({"line": "total", **total})
         if tokens and not has_pairs and words[0] != "-" and not bad.skipped:
             corpus = trained.evaluate(words[0])
             numbers = {"tokens": corpus["examples"], "perplexity": corpus["perplexity"]}

@@ -30,7 +30,9 @@ class Pairs:
     """All targets of each pair, if there are several (`add_references`)."""
     notices: tuple[str, ...] = ()
     files: Sequence[str] = ()
-    """File of each pair, if they are of several (`join_files`)."""
+    """File of each pair, if they are of several (`join_pairs`)."""
+    columns: Sequence[str] = ()
+    """Names of the columns, if these are taken by position from a header."""
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -71,7 +73,19 @@ def read_split(config: PairsConfig, split: Literal["train", "val", "test"]) -> P
             split=split,
         )
         parts.append(pairs)
-    return join_files(parts)
+    return join_pairs(parts)
+
+
+def join_pairs(parts: Sequence[Pairs]) -> Pairs:
+    """Return the pairs of several files as one. Raises UserError if columns that are taken by
+    position have other names."""
+    by_position = [part for part in parts if part.columns]
+    for part in by_position:
+        first = by_position[0]
+        if part.columns != first.columns:
+            names = " and ".join(f"{one.origin}: {', '.join(one.columns)}" for one in (first, part))
+            raise UserError(f"columns by position have other names in {names}: choose them by name")
+    return join_files(parts, columns=())
 
 
 def read_pairs(
@@ -131,7 +145,7 @@ def read_columns(
     if format == "huggingface" or (format == "auto" and is_data_set(path)):
         return read_data_set(str(path), list(map(str, found)), split=split, bad_rows=bad_rows)
     assert format != "text"
-    return read_table(
+    table = read_table(
         path,
         found,
         header=header,
@@ -140,6 +154,7 @@ def read_columns(
         encoding=encoding,
         bad_rows=bad_rows,
     )
+    return replace(table, is_by_position=by_position and list(table.names) != found)
 
 
 def collect_pairs(
@@ -164,16 +179,20 @@ def collect_pairs(
             pairs.lines.append(number)
     if not pairs:
         raise UserError(f"{origin}: contains no pair; {bad_rows.describe()}".rstrip("; "))
-    return replace(pairs, notices=bad_rows.notices(origin))
+    if not (isinstance(rows, Table) and rows.is_by_position):
+        return replace(pairs, notices=bad_rows.notices(origin))
+    used = f"{rows.names[0]!r} is the {names[0]} and {rows.names[1]!r} the {names[1]}"
+    note = f"{origin}: columns by position: {used}"
+    return replace(pairs, notices=(note, *bad_rows.notices(origin)), columns=rows.names)
 
 
-def add_references(pairs: Pairs, files: Sequence[str | Path]) -> Pairs:
+def add_references(pairs: Pairs, files: Sequence[str | Path], encoding: str) -> Pairs:
     """Return the pairs with the lines of text files as more reference targets: one per pair."""
     if not files:
         return pairs
     references = [[target] for target in pairs.targets]
     for path in files:
-        lines = list(read_lines(Path(path)))
+        lines = list(read_lines(Path(path), encoding=encoding))
         if len(lines) != len(pairs):
             raise UserError(f"{path}: {len(lines)} lines for {len(pairs)} pairs of {pairs.origin}")
         for number, (own, line) in enumerate(zip(references, lines, strict=True), start=1):

@@ -347,7 +347,9 @@ class Recipe(ABC, Generic[ConfigT]):
         options: Any = {option: getattr(data, option, "auto") for option in ("header", "format")}
         options["encoding"] = getattr(data, "encoding", "utf-8")
         chosen = getattr(data, f"{name}_column", None)
-        for cell in read_column(path, name, chosen, **options):
+        for number, cell in enumerate(read_column(path, name, chosen, **options)):
+            if number == 0 and chosen is None and cell.column != name:
+                self.notify(f"{path}: without a column {name}, {cell.column!r} is read")
             value, file, line = cell.content, str(path), cell.number
             if name == "file":
                 value = file = str(path.parent / cell.content.strip())

@@ -18,9 +18,8 @@ from torch import nn
 from regard.attention.masks import Padded
 from regard.data.batches import Ragged, pad
 from regard.data.embedded.reviews import make_reviews
-from regard.data.held_out import join_files
 from regard.data.text.labels import LabeledBatches, read_labeled
-from regard.data.text.pairs import Pairs
+from regard.data.text.pairs import Pairs, join_pairs
 from regard.data.tokenizer import Tokenizer, load_tokenizer
 from regard.errors import UserError
 from regard.look.sample import Axis, Sample
@@ -53,7 +52,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig], FileRecipe[ReviewsRunConfig]
 
     def read_split(self, split: str) -> Pairs:
         data = self.config.data
-        return join_files([read_labeled(data, path, split) for path in getattr(data, split)])
+        return join_pairs([read_labeled(data, path, split) for path in getattr(data, split)])
 
     def generate(self, split: str) -> Pairs:
         return make_reviews(split, self.run.seed, self.config.data.target)

@@ -21,7 +21,9 @@ class TranslateRecipe(TextToTextRecipe[TranslateRunConfig], FileRecipe[Translate
     def read_split(self, split: Any) -> Pairs:
         data = self.config.data
         pairs = read_split(data, split)
-        return add_references(pairs, data.references) if split == "test" else pairs
+        if split != "test":
+            return pairs
+        return add_references(pairs, data.references, data.encoding)
 
     def generate(self, split: str) -> Pairs:
         raise UserError(f"--data.{split} must be a file, a folder or a data set (hf:NAME)")

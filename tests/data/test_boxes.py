@@ -208,6 +208,13 @@ def test_augmentation_shifts_images():
     assert (np.stack(batch).std(0) > 0.02).all()
 
 
+def test_boxes_that_leave_the_image_are_dropped_and_gray_comes_in():
+    batches = spot_batches(make_spots(0, 0), augment=("zoom",))
+    batch = [batches.collate(epoch, (0,)) for epoch in range(40)]
+    assert {bool((one.target.labels >= 0).any()) for one in batch} == {True, False}
+    assert any((one.source[0, :, -1, -1] == 128 / 255).all() for one in batch)
+
+
 def test_batches_are_functions_of_seed_and_epoch():
     data, labels = make_shapes("val", 3, CONFIG), Labels(("circle", "square", "triangle"))
     settings = {"width": 40, "height": 30, "rows": 60, "seed": 5, "augment": CHANGES}

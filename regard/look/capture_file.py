@@ -72,6 +72,7 @@ def save_capture(
             maps.append(own.metadata() | stored[own.key])
         entry = {
             "title": sample.title,
+            "marked": msgspec.to_builtins(sample.marked),
             "axes": msgspec.to_builtins(sample.axes),
             "pictures": pictures,
             "steps": msgspec.to_builtins(sample.steps),

@@ -171,11 +171,35 @@ class DecodingStep:
     """Best first; empty in greedy search."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class MarkedText:
+    """Text whose parts may have labels, such as named entities."""
+
+    parts: tuple[tuple[str, str], ...]
+    """Texts in order, each with its label, which may be empty."""
+    labels: tuple[str, ...]
+    """All labels of the model; a label has the same color in all texts."""
+
+    @classmethod
+    def from_spans(
+        cls, text: str, spans: Sequence[tuple[int, int, str]], labels: Sequence[str]
+    ) -> "MarkedText":
+        """Return the text with spans (start, end, label) in characters, in their order."""
+        parts, last = [], 0
+        for start, end, label in spans:
+            parts += [(text[last:start], ""), (text[start:end], label)]
+            last = end
+        parts.append((text[last:], ""))
+        return cls(parts=tuple(part for part in parts if part[0]), labels=tuple(labels))
+
+
 @dataclass(kw_only=True)
 class Sample:
     """One input and its output, created and completed by the code that runs the model."""
 
     title: str = ""
+    marked: MarkedText | None = None
+    """Text with labels, the heading of the page in place of the title; None if there is none."""
     axes: dict[str, Axis] = field(default_factory=dict)
     pictures: dict[str, Picture] = field(default_factory=dict)
     steps: tuple[DecodingStep, ...] = ()

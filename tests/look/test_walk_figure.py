@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from regard.errors import UserError
 from regard.look.capture import Capture
+from regard.look.figures.canvas import signed_colors
 from regard.look.figures.matrix import number_text
 from regard.look.measures import contribution_maps, decoder_contribution_map
-from regard.look.sample import Axis, Sample, format_score
+from regard.look.sample import Axis, Image, Sample, format_score
 from regard.models.cores.config import RecurrentConfig, TransformerConfig
 from tests.look.maps import capture_of
 from tests.look.pictures import check_picture, texts_of
@@ -270,19 +272,47 @@ def test_rows_of_self_attention_of_a_decoder_are_named_by_its_input(capture, fig
     assert [labels for labels in rows if any(labels)] == [inputs] * 7  # X, Q, K, V, S, A and Z
 
 
-def test_contributions_to_many_items_are_wrapped_with_one_scale_and_all_labels(tmp_path):
+def test_contributions_to_many_items_are_wrapped_below_the_text_in_colors(figures, tmp_path):
     items = tuple(f"word{number}" for number in range(40))
     terms = torch.linspace(-1, 1, 40).reshape(1, 1, 40)
-    sample = Sample(title="text", axes={"source": Axis(labels=items, kind="token")})
+    sample = Sample(title="text -> yes (0.90)", axes={"source": Axis(labels=items, kind="token")})
     maps = contribution_maps(
-        sample, ["head 1"], terms, torch.zeros(1), names=["yes"], quantity="log-odds"
+        sample, ["head 1"], terms, torch.full((1,), 2.0), names=["yes"], quantity="log-odds"
     )
     path = capture_of(maps).plot(tmp_path / "x.svg", view="contributions")
     words = re.findall(r">([^<>]+)</text>", path.read_text(encoding="utf-8"))
-    assert {*items, "(bias)", "color scale", "-1", "+1"} <= set(words)
-    about = "contributions of the states of the encoder to the score yes, with the sum +0.000"
-    assert about in words
-    assert {"1 to 16 of 41", "17 to 32 of 41", "33 to 41 of 41"} <= set(words)
+    assert {*items, "(bias)", "yes (0.90)"} <= set(words)
+    scores = "+0.000 of the states of the encoder, +2.000 of the bias, the sum +2.000"
+    assert f"contributions to the score yes: {scores}" in words
+    assert "blue: for the score, orange: against it; the last colors: 1 and more" in words
+    assert not any(" of 41" in word or " x " in word for word in words)
+    # The text comes first, each word on the color of its number; below the answer.
+    text = figures[0].texts[-40:]
+    assert [word.get_text() for word in text] == list(items)
+    assert min(word.get_position()[1] for word in text) >= 1 > figures[0].texts[0].get_position()[1]
+    colors = [word.get_bbox_patch().get_facecolor() for word in text]
+    assert colors[0] == signed_colors()(0.0)
+    assert colors[-1] == signed_colors()(1.0)
+
+
+def test_contributions_to_an_image_are_over_it(figures, tmp_path):
+    """Half of the places are clear, so that the image is in sight where all numbers are alike."""
+    source = Axis.grid(2, 2, picture="image")
+    image = Image(pixels=np.zeros((8, 8, 3), np.uint8))
+    sample = Sample(title="1.png -> yes", axes={"source": source}, pictures={"image": image})
+    terms = torch.tensor([[[0.05, 0.051, -0.052, 0.053]]])
+    maps = contribution_maps(
+        sample, ["head 1"], terms, torch.ones(1), names=["yes"], quantity="log-odds"
+    )
+    words = texts_of(capture_of(maps).plot(tmp_path / "x.svg", view="contributions"))
+    assert {"1.png -> yes", "all parts (\u00b10.051 to \u00b10.053)"} <= set(words)
+    picture, *panels, _ = figures[0].axes
+    assert not picture.collections
+    for panel in panels:
+        colors = panel.collections[0].get_facecolor()
+        assert colors[:, 3] == pytest.approx([0, 0, 0.375, 0.75], abs=0.03)
+        assert colors[2][:3] == pytest.approx(to_rgb("#d55e00"), abs=1e-3)
+        assert colors[3][:3] == pytest.approx(to_rgb("#0c56a5"), abs=1e-3)
 
 
 def test_contributions_to_different_tokens_are_not_summed(tmp_path):

@@ -21,6 +21,7 @@ from regard.data.text.tagged import (
 )
 from regard.data.tokenizer import Ends, TrainedTokenizer
 from regard.errors import UserError
+from regard.look.sample import MarkedText
 from regard.recipes.base.recipe import Example
 from regard.recipes.base.run import ARTIFACTS
 from regard.recipes.load import load
@@ -174,8 +175,10 @@ def test_look_shows_the_attention_of_each_subword(run):
     (attention_map,) = first.find("encoder self")
     labels = ("\u2581mister", "\u2581hill (B-NAME)", "\u2581saw")
     assert first.queries(attention_map).labels == first.keys(attention_map).labels == labels
-    assert first.sample.title == "mister hill saw -> O B-NAME O"
-    assert second.sample.title == "the lake saw -> O O O"
+    assert first.sample.title == "mister hill saw -> hill (NAME)"
+    assert second.sample.title == "the lake saw -> nothing"
+    assert first.sample.marked.parts == (("mister ", ""), ("hill", "NAME"), (" saw", ""))
+    assert second.sample.marked == MarkedText.from_spans("the lake saw", [], ["NAME"])
     assert check_test_input(trained) == ["mister", "berg", "saw"]
     for empty in (" ", []):
         with (

@@ -16,12 +16,12 @@ ITEMS = torch.tensor([[0.02, -0.01, 0.0], [0.01, -0.01, 0.0]])
 BIAS = 3.0
 
 
-def write_page(path: Path, sample: Sample) -> Path:
-    """Write the page of the contributions of two heads to three items."""
+def write_page(path: Path, sample: Sample, terms: torch.Tensor = ITEMS) -> Path:
+    """Write the page of the contributions (head, item), by default of two heads to three items."""
     maps = contribution_maps(
         sample,
-        ("head 1", "head 2"),
-        ITEMS[None],
+        [f"head {head + 1}" for head in range(len(terms))],
+        terms[None],
         torch.tensor([BIAS]),
         names=["yes"],
         quantity="log-odds of a very long quantity with many words, to its end",
@@ -36,12 +36,17 @@ def text_page(tmp_path, open_page):
     return open_page(write_page(tmp_path / "text.html", sample))
 
 
+def image_sample(places: tuple[tuple[float, ...], ...]) -> Sample:
+    """Return a black image with patches at these places."""
+    labels = tuple(f"{i + 1}" for i in range(len(places)))
+    axis = Axis(labels=labels, kind="patch", picture="image", places=places)
+    pictures = {"image": Image(pixels=np.zeros((6, 12, 3), np.uint8))}
+    return Sample(title="image", axes={"source": axis}, pictures=pictures)
+
+
 @pytest.fixture
 def image_page(tmp_path, open_page):
-    places = ((0.0, 0.0, 0.25, 1.0), (0.25, 0.0, 0.25, 1.0), (0.5, 0.0, 0.5, 1.0))
-    axis = Axis(labels=("1", "2", "3"), kind="patch", picture="image", places=places)
-    pictures = {"image": Image(pixels=np.zeros((6, 12, 3), np.uint8))}
-    sample = Sample(title="image", axes={"source": axis}, pictures=pictures)
+    sample = image_sample(((0.0, 0.0, 0.25, 1.0), (0.25, 0.0, 0.25, 1.0), (0.5, 0.0, 0.5, 1.0)))
     return open_page(write_page(tmp_path / "image.html", sample))
 
 
@@ -86,14 +91,29 @@ def test_an_image_has_the_colors_of_its_legend_on_a_pale_picture(image_page):
     for color in (below, above):
         assert ", ".join(map(str, color)) in colors
     positive, negative, zero = (np.array(color_at(image_page, 0, key)) for key in range(3))
-    assert zero.min() == zero.max() > 128  # black pixels are pale gray; no color near 0
+    assert zero.min() == zero.max() == 102  # black pixels are paler; no color near 0
     # The largest number has the full color: the overlay's opacity is 0.75.
     assert positive == pytest.approx(0.25 * zero + 0.75 * np.array(above), abs=3)
     share = 0.75 * float(ITEMS.sum(0)[1].abs() / ITEMS.sum(0)[0])
     assert negative == pytest.approx((1 - share) * zero + share * np.array(below), abs=3)
     legend = image_page.locator(".heat-legend").inner_text()
-    assert "-0.03" in legend
-    assert "0.03" in legend
+    assert [*legend.split()[:2], legend.split("clear: ")[1]] == [
+        "-0.03",
+        "0.03",
+        "within \u00b10, half of the places",
+    ]
+
+
+def test_the_picture_is_in_sight_where_all_contributions_are_alike(open_page, tmp_path):
+    """Half of the places are clear; the legend states up to which number."""
+    sample = image_sample(tuple((0.25 * i, 0.0, 0.25, 1.0) for i in range(4)))
+    terms = torch.tensor([[0.05, 0.051, 0.052, 0.053]])
+    page = open_page(write_page(tmp_path / "alike.html", sample, terms))
+    colors = [color_at(page, 0, key) for key in range(4)]
+    assert colors[:2] == [[102] * 3] * 2
+    assert 102 < colors[2][2] < colors[3][2] < 165
+    legend = page.locator(".heat-legend").inner_text()
+    assert legend.endswith("clear: within \u00b10.051, half of the places")
 
 
 @pytest.mark.parametrize("width", [400, 1280])

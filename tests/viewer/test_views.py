@@ -11,7 +11,7 @@ from playwright.sync_api import Page
 
 from regard.look.capture import Capture
 from regard.look.maps import AttentionMap
-from regard.look.sample import Axis, DetectedBox, DetectedEvent, Sound
+from regard.look.sample import Axis, DetectedBox, DetectedEvent, MarkedText, Sound
 from regard.look.sample import Image as Picture
 from tests.look.maps import capture_of, map_of, sample_maps_of
 from tests.look.pictures import SVG
@@ -669,6 +669,30 @@ def test_a_label_has_one_color_and_detections_are_apart_from_the_others(open_pag
     assert page.locator(".found [data-entry]").evaluate_all(entries) == [1, 3]
     assert page.locator(".side summary").inner_text() == "3 below the threshold"
     assert page.locator(".side details [data-entry]").evaluate_all(entries) == [0, 2, 4]
+    # The detection with the largest score is shown first, then the others in their order.
+    pressed = page.locator(".side [aria-pressed=true]")
+    assert pressed.evaluate_all(entries) == [1]
+    assert page.locator(".caption").inner_text() == "weights of query box 1 (cat)"
+    press(page, "ArrowRight")
+    assert pressed.evaluate_all(entries) == [3]
+
+
+def test_the_heading_of_a_tagged_text_is_the_text_with_its_entities_in_color(open_page, tmp_path):
+    text = "Anna <b> O'Neill saw Oslo."
+    own = map_of(torch.ones(1, 1, 1), "encoder self", "source", "source")
+    marked = MarkedText.from_spans(text, [(0, 16, "PER"), (21, 25, "LOC")], ("LOC", "PER"))
+    maps = sample_maps_of(f"{text} -> Oslo (LOC)", {"source": Axis(labels=("a",))}, own)
+    maps.sample.marked = marked
+    saved = capture_of(maps).save(tmp_path / "x.safetensors")
+    page = open_page(Capture.open(saved).save(tmp_path / "page.html"), width=400)
+    heading = page.locator("h1")
+    assert heading.inner_text() == "Anna <b> O'NeillPER saw OsloLOC."
+    colors = "marks => marks.map((mark) => mark.style.getPropertyValue('--label'))"
+    assert heading.locator("mark").evaluate_all(colors) == ["#d55e00", "#0072b2"]
+    grounds = "marks => marks.map((mark) => getComputedStyle(mark).backgroundColor)"
+    assert len(set(heading.locator("mark").evaluate_all(grounds))) == 2
+    assert heading.evaluate("h1 => h1.scrollHeight <= h1.clientHeight")
+    assert page.title() == f"{text} -> Oslo (LOC) - regard"
 
 
 @pytest.mark.parametrize(("kind", "found"), [("event", 2), ("event", 0), ("chunk", 0)])

@@ -101,6 +101,27 @@ def test_the_view_is_there_only_for_reads_with_vectors(
     assert page.get_by_role("tab", name="walk").count() == 0
 
 
+def test_the_walk_selects_the_head_that_it_shows(page_path, open_page):
+    """The mean over heads is selected again behind it, unless a head was chosen."""
+    page = open_page(page_path, f"#view=alignment&read={READ}")
+    select = page.locator("select[data-control=head]")
+
+    def selected(view: str) -> str:
+        page.get_by_role("tab", name=view).click()
+        page.evaluate("window.regard.ready")
+        return select.locator("option:checked").inner_text()
+
+    mean = select.locator("option:checked").inner_text()
+    assert (mean[:9], selected("walk")) == ("mean over", "head 1")
+    assert mean not in select.locator("option").all_inner_texts()
+    assert page.locator(".walk > .note").inner_text().startswith("head 1 of ")
+    press(page, "[")  # from the first to the last
+    assert select.input_value() == str(HEAD)
+    assert selected("alignment") == "head 2"
+    select.select_option("-1")
+    assert (selected("walk"), selected("links")) == ("head 1", mean)
+
+
 @pytest.mark.parametrize("width", [900, 2600])
 def test_a_saved_walk_has_the_layout_of_the_page(width, page_path, open_page):
     page = open_page(page_path, f"#view=walk&read={READ}&head={HEAD}", width=width)

@@ -25,6 +25,8 @@ export interface Capture {
 /** One input and one output. */
 export interface Sample {
   title: string;
+  /** Text with labels, which is the heading in place of the title; null if there is none. */
+  marked: MarkedText | null;
   /** By name; reads and steps refer to them. */
   axes: Record<string, Axis>;
   reads: Read[];
@@ -33,6 +35,14 @@ export interface Sample {
   /** One for each output token; empty if the output is not a token sequence. Step t is query t of reads whose query
    *  axis is "output". */
   steps: Step[];
+}
+
+/** Text whose parts may have labels, such as named entities. */
+export interface MarkedText {
+  /** In order; the label of a part without one is "". */
+  parts: [text: string, label: string][];
+  /** All labels of the model, which determine the colors. */
+  labels: string[];
 }
 
 export interface Axis {

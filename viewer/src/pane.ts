@@ -47,6 +47,8 @@ export class Panel implements Pane {
   private nextView: View | null = null;
   private readonly tables = new Map<Read, Table>();
   private state: State;
+  /** True if the mean over heads was selected before a view of a single head was opened. */
+  private isMeanNext = false;
   stepOfOther: number | null = null;
   /** Size of the host when it was last drawn. */
   private size = [0, 0];
@@ -101,6 +103,7 @@ export class Panel implements Pane {
 
   choose(change: Partial<Shown>, view = this.state.view): void {
     this.stepOfOther = null;
+    if (change.head !== undefined) this.isMeanNext = false;
     this.setState({ shown: this.changed(change), view }, true);
   }
 
@@ -118,6 +121,7 @@ export class Panel implements Pane {
     const isSameLabel = shown.query === null || labels(shown)[shown.query] === labels(change)[shown.query];
     const last = labels(change).length - 1;
     this.stepOfOther = null;
+    this.isMeanNext = false;
     if (shown.query !== null && isOfSteps(shown.read) && isOfSteps(read)) {
       change.query = Math.min(shown.query, last);
       if (shown.query > last) this.stepOfOther = shown.query;
@@ -183,10 +187,22 @@ export class Panel implements Pane {
   private setState(state: State, byHand: boolean): void {
     this.state = state;
     const view = this.viewFor(state);
+    this.fitHead(view);
     this.nextView = view;
     this.updateControls(view);
     this.track(this.draw(view));
     this.listener.changed(this, byHand);
+  }
+
+  /** Select the first head for a view that has no mean over heads, and the mean again for the next that has it. */
+  private fitHead({ isOfHead = false }: View): void {
+    if (isOfHead && this.shown.head < 0) {
+      this.state = { ...this.state, shown: this.changed({ head: 0 }) };
+      this.isMeanNext = true;
+    } else if (!isOfHead && this.isMeanNext) {
+      this.state = { ...this.state, shown: this.changed({ head: -1 }) };
+      this.isMeanNext = false;
+    }
   }
 
   private viewFor({ shown, view }: State): View {
@@ -278,7 +294,7 @@ export class Panel implements Pane {
       this.choose({ read: reads[(reads.indexOf(shown.read) + by + reads.length) % reads.length]! });
     } else if (what === "head") {
       const heads = shown.read.heads.length;
-      const first = hasMean(shown.read) ? -1 : 0;
+      const first = hasMean(shown.read) && !this.nextView?.isOfHead ? -1 : 0;
       const count = heads - first;
       if (heads > 1) this.choose({ head: ((shown.head - first + by + count) % count) + first });
     } else if (this.drawn?.stepQuery) {

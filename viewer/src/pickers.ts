@@ -1,8 +1,9 @@
 /** The header of a view: title of the sample, pickers, and the tabs of the views. */
 
-import { isSigned } from "./color.js";
+import { category, isSigned } from "./color.js";
 import { make } from "./dom.js";
-import { readableTitle } from "./format.js";
+import { readable, readableTitle } from "./format.js";
+import type { MarkedText } from "./page.js";
 import type { Panel } from "./pane.js";
 import { groupId, groupsOf, hasMean, measuresOf, siblings } from "./reads.js";
 import { MEASURES } from "./texts.js";
@@ -22,16 +23,29 @@ interface Option {
 export function pickers(pane: Panel, view: View): HTMLElement[] {
   const { sample, capture } = pane.shown;
   const text = readableTitle(sample.title, LONGEST_TITLE);
-  const title = make("h1", { class: text.length > LONG_TITLE ? "long" : "", title: text }, text);
+  const plain = make("h1", { class: text.length > LONG_TITLE ? "long" : "", title: text }, text);
+  const title = sample.marked ? markedHeading(sample.marked) : plain;
   const model = make("p", { class: "model" }, capture.title);
   if (capture.model) model.append(make("span", { class: "pale" }, ` ${capture.model}`));
-  const choices = [samplePicker(pane), measurePicker(pane), groupPicker(pane), layerPicker(pane), headPicker(pane)];
+  const choices = [samplePicker(pane), measurePicker(pane), groupPicker(pane), layerPicker(pane), headPicker(pane, view)];
   const shown = choices.filter((choice) => choice !== null);
   return [
     make("header", {}, title, model),
     make("div", { class: "pickers" }, ...shown),
     tabs(pane, view),
   ];
+}
+
+/** Heading with a text whose labeled parts have the colors of their labels. */
+function markedHeading({ parts, labels }: MarkedText): HTMLElement {
+  const children = parts.map(([text, label]) => {
+    const shown = readable(text, LONGEST_TITLE, " ");
+    if (!label) return shown;
+    const mark = make("mark", {}, shown, make("small", {}, label));
+    mark.style.setProperty("--label", category(labels.indexOf(label)));
+    return mark;
+  });
+  return make("h1", { class: "marked", dir: "auto" }, ...children);
 }
 
 function picker(
@@ -109,11 +123,11 @@ function layerPicker(pane: Panel): HTMLElement | null {
   return picker("Layer", options, String(reads.indexOf(read)), (value) => pane.choose({ read: reads[Number(value)]! }));
 }
 
-function headPicker(pane: Panel): HTMLElement | null {
+function headPicker(pane: Panel, view: View): HTMLElement | null {
   const { heads } = pane.shown.read;
   if (heads.length < 2) return null;
   const options = [
-    ...(hasMean(pane.shown.read) ? [{ value: "-1", name: `mean over ${heads.length}` }] : []),
+    ...(hasMean(pane.shown.read) && !view.isOfHead ? [{ value: "-1", name: `mean over ${heads.length}` }] : []),
     ...heads.map((name, index) => ({ value: String(index), name: name || String(index + 1) })),
   ];
   return picker(hasMean(pane.shown.read) ? "Head" : "Score", options, String(pane.shown.head), (value) => pane.choose({ head: Number(value) }));

@@ -128,7 +128,7 @@ async function drawPane(pane: Panel): Promise<Svg> {
 function captionOf({ page, shown, view }: Panel): string {
   const { capture, sample } = shown;
   const read = (view === "steps" && decoderRead(sample, shown.read)) || shown.read;
-  const head = view === "walk" ? Math.max(0, shown.head) : Math.min(shown.head, read.heads.length - 1);
+  const head = Math.min(shown.head, read.heads.length - 1);
   const isOfAll = view === "heads" || view === "summary";
   const parts = [
     page.captures.length > 1 ? capture.title : "",

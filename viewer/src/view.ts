@@ -71,6 +71,8 @@ export interface View {
   readonly about: string;
   /** True if the view shows its own color scale; else the page shows it in the footer. */
   readonly hasScale?: boolean;
+  /** True if the view shows a single head, never the mean over heads. */
+  readonly isOfHead?: boolean;
   fits(sample: Sample, read: Read): boolean;
   /** Open the view in an empty element that has a size; `show` is called next, and after each change or resize. */
   open(host: HTMLElement, pane: Pane): OpenView;

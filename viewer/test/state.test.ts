@@ -13,7 +13,7 @@ function reading(name: string, change: Partial<Read> = {}): Read {
 
 function sampleOf(title: string, reads: Read[]): Sample {
   const axis = (length: number) => ({ kind: "token", labels: Array.from({ length }, String), picture: "", places: [] });
-  return { title, axes: { output: axis(5), source: axis(7) }, reads, pictures: {}, steps: [] };
+  return { title, marked: null, axes: { output: axis(5), source: axis(7) }, reads, pictures: {}, steps: [] };
 }
 
 const own = { kind: "encoder self", queries: "source", keys: "source" } as const;

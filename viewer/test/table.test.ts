@@ -9,7 +9,7 @@ const numbers = Float32Array.from({ length: 2 * QUERIES * KEYS }, (_, index) => 
 
 function sample(): Sample {
   const axis = (length: number) => ({ kind: "token", labels: Array.from({ length }, String), picture: "", places: [] });
-  return { title: "", axes: { q: axis(QUERIES), k: axis(KEYS) }, reads: [], pictures: {}, steps: [] };
+  return { title: "", marked: null, axes: { q: axis(QUERIES), k: axis(KEYS) }, reads: [], pictures: {}, steps: [] };
 }
 
 function read(weights: Weights): Read {

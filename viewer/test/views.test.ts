@@ -7,7 +7,8 @@ import type { Axis, Read, Sample, Step } from "../src/page.js";
 import { columnAt, layOutColumns } from "../src/views/columns.js";
 import { boxAt, pictureAxes, gridOf, spanAt } from "../src/views/picture-axes.js";
 import { assignLanes } from "../src/views/lanes.js";
-import { largestIndices, threshold } from "../src/views/largest.js";
+import { largestIndices, lowerHalf, threshold } from "../src/views/largest.js";
+import { overlayColor } from "../src/views/selection.js";
 import { project } from "../src/views/projection.js";
 import { layOutLinks } from "../src/views/link-layout.js";
 import { overlap, placeLabels, ticks } from "../src/views/label-placement.js";
@@ -17,6 +18,17 @@ test("the largest numbers by magnitude come first, without zeros", () => {
   assert.deepEqual(largestIndices([0.2, -0.7, 0, 0.5, 0.1], 3), [1, 3, 0]);
   assert.deepEqual(largestIndices([0, 0], 3), []);
   assert.deepEqual(largestIndices([0.5, 0.5, 0.5], 2), [0, 1]);
+});
+
+test("half of the places are clear, also where all numbers are alike", () => {
+  const numbers = Float32Array.of(0.5, 0.52, -0.54, 0.56);
+  const least = lowerHalf(numbers);
+  assert.equal(least, numbers[1]);
+  const colors = [...numbers].map((number) => overlayColor(number, { least, most: numbers[3]!, opacity: 0.8, isSigned: true }));
+  assert.deepEqual(colors.map((color) => color.split(", ")[3]), ["0.0000)", "0.0000)", "0.4000)", "0.8000)"]);
+  assert.ok(colors[2]!.startsWith("rgba(213, 94, 0"));
+  assert.equal(overlayColor(0.5, { least: 0.5, most: 0.5, opacity: 0.8, isSigned: true }), "rgba(12, 86, 165, 0.0000)");
+  assert.equal(lowerHalf(Float32Array.of(0.5)), 0);
 });
 
 test("at most the requested count of numbers, and no small ones, pass a threshold", () => {

@@ -21,7 +21,7 @@ const read: Read = {
   },
 };
 const axis = (labels: string[]) => ({ kind: "token", labels, picture: "", places: [] });
-const sample = { title: "", axes: { q: axis(["a", "b"]), k: axis(["c", "d", "e", "f"]) }, reads: [read], pictures: {}, steps: [] } as Sample;
+const sample = { title: "", marked: null, axes: { q: axis(["a", "b"]), k: axis(["c", "d", "e", "f"]) }, reads: [read], pictures: {}, steps: [] } as Sample;
 const count = (shape: Record<string, number[]>) => Object.values(shape).reduce((sum, each) => sum + each.reduce((a, b) => a * b, 1), 0);
 const numbered = (size: number, from: number) => Float32Array.from({ length: size }, (_, index) => from + index).buffer;
 const load = async (name: string) => ({ a: numbered(16, 0), w: numbered(count(shapes), 0), p: numbered(count(weights), 1000) })[name]!;

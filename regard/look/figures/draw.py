@@ -20,7 +20,7 @@ from regard.look.figures.canvas import open_figure
 from regard.look.figures.chain import Chain, plot_chain
 from regard.look.figures.heat import plot_heat
 from regard.look.figures.links import plot_links
-from regard.look.figures.request import FigureRequest, average, picture_of, weights_of
+from regard.look.figures.request import FigureRequest, average, image_of, picture_of, weights_of
 from regard.look.figures.results import plot_boxes, plot_events, plot_tracks
 from regard.look.figures.walk import plot_contributions, plot_multihead, plot_walk
 from regard.look.maps import AttentionMap, SampleMaps
@@ -65,12 +65,12 @@ def _default_view(request: FigureRequest) -> str:
                 return "events"
             if isinstance(picture, Plane):
                 return "tracks"
-        if "output" in axes and _on_image(request.maps, "output") and _text_maps(request.maps):
+        if "output" in axes and image_of(request.maps, "output") and _text_maps(request.maps):
             return "heat"
     own = request.reads()[0]
     if own.kind == "chain":
         return "chain"
-    on_image = _on_image(request.maps, own.keys) or _on_image(request.maps, own.queries)
+    on_image = image_of(request.maps, own.keys) or image_of(request.maps, own.queries)
     return "heat" if on_image else "alignment"
 
 
@@ -106,11 +106,6 @@ def _chain(figure: Figure, request: FigureRequest) -> None:
     plot_chain(figure, chains, title=request.title)
 
 
-def _on_image(maps: SampleMaps, axis: str) -> Image | None:
-    picture = maps.sample.pictures.get(maps.sample.axes[axis].picture)
-    return picture if isinstance(picture, Image) else None
-
-
 def _text_maps(maps: SampleMaps) -> list[AttentionMap]:
     """Return the maps of a text (keys) by the generated tokens (queries)."""
     return [own for own in maps.find() if (own.queries, own.keys) == ("output", "source")]
@@ -122,7 +117,7 @@ def _heat(figure: Figure, request: FigureRequest) -> None:
     own = request.read(maps)
     queries, keys = request.maps.queries(own), request.maps.keys(own)
     layers = maps if request.layer is None else (own,)
-    image, of_queries = _on_image(request.maps, own.keys), _on_image(request.maps, own.queries)
+    image, of_queries = image_of(request.maps, own.keys), image_of(request.maps, own.queries)
     about, places = _about_mean(layers), keys.places
     if image is not None and own.queries == "output":
         panels = list(zip(queries.labels, _mean_over_heads(layers), strict=True))

@@ -1,7 +1,10 @@
-"""Heat maps of weights over an image: several panels, each scaled to its own largest weight.
+"""Heat maps of numbers over an image: several panels, each scaled to its own largest number.
 
-The title of a panel states its largest weight; the image under it is gray. The colors are those of
-the page: magenta, transparent for a weight of 0.
+The title of a panel states its scale; the image under it is gray. The colors are those of the page.
+
+    weights           magenta, transparent for a weight of 0
+    signed numbers    blue and orange, transparent for the half of the places with small magnitudes,
+                      so that the image is in sight where all numbers are alike
 """
 
 from collections.abc import Sequence
@@ -11,7 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import PatchCollection
-from matplotlib.colors import LinearSegmentedColormap, to_rgba
+from matplotlib.colors import LinearSegmentedColormap, ListedColormap, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
@@ -22,8 +25,10 @@ from regard.look.figures.labels import readable
 _MAX_PANELS = 100
 """Largest number of panels: more take long to draw and are too small to see."""
 _SIDE = 1.8
-_COLOR, _OPACITY = "#e6007e", 0.75
-"""Color of the largest weight, and its opacity, as in the viewer."""
+_COLOR, _ABOVE, _BELOW, _OPACITY = "#e6007e", "#0c56a5", "#d55e00", 0.75
+"""Colors of the largest weight, number above and number below zero; opacity, as in the viewer."""
+_PALE = 0.6
+"""Opacity of an image on white, below signed numbers: dark places would hide their colors."""
 
 
 def plot_heat(
@@ -34,12 +39,14 @@ def plot_heat(
     *,
     title: str = "",
     about: str = "",
+    is_signed: bool = False,
 ) -> None:
-    """Plot an image (height, width[, 3]), then one panel for each name and weights of `panels`.
+    """Plot an image (height, width[, 3]), then one panel for each name and numbers of `panels`.
 
-    about:  what the numbers are, in a line below the title.
-    places: left, top, width, height of each weight as fractions of the image's sides; None: not on
-            the image.
+    about:     what the numbers are, in a line below the title.
+    places:    left, top, width, height of each number as fractions of the image's sides; None: not
+               on the image.
+    is_signed: numbers may be negative.
     """
     if len(panels) > _MAX_PANELS:
         raise UserError(
@@ -57,16 +64,20 @@ def plot_heat(
     _draw_image(grid[0], pixels)
     # The lightness of the pixels (ITU-R BT.709), as the filter of the viewer.
     gray = pixels if pixels.ndim == 2 else pixels @ np.array([0.2126, 0.7152, 0.0722])
-    for axes, (name, weights) in zip(grid[1:], panels, strict=False):
+    if is_signed:
+        gray = 255 - _PALE * (255 - gray)
+    for axes, (name, numbers) in zip(grid[1:], panels, strict=False):
         _draw_image(axes, gray.round().astype(np.uint8))
-        largest = _draw_weights(axes, places, weights, (width, height))
-        axes.set_title(f"{readable(name, spaces=' ')} (up to {largest:.3g})", fontsize=7)
-    strongest = [1 - _OPACITY + _OPACITY * part for part in to_rgba(_COLOR)[:3]]  # over white
-    colors = LinearSegmentedColormap.from_list("scale", ["#ffffff", strongest])
-    bar = figure.colorbar(
-        ScalarMappable(cmap=colors), ax=grid, ticks=[0, 1], fraction=0.02, pad=0.01
-    )
-    bar.ax.set_yticklabels(["0", "largest\nof the panel"], fontsize=7)
+        scale = _draw_numbers(axes, places, numbers, (width, height), is_signed=is_signed)
+        axes.set_title(f"{readable(name, spaces=' ')} ({scale})", fontsize=7)
+    marks = ["0", "largest\nof the panel"]
+    if is_signed:
+        marks = ["-largest\nof the panel", "clear:\nthe smaller\nhalf", marks[1]]
+    shades = _colors(0.3, is_signed=is_signed)(np.linspace(0, 1, 256))
+    colors = ListedColormap(1 - shades[:, 3:] * (1 - shades[:, :3]))  # over white
+    style = {"ticks": np.linspace(0, 1, len(marks)), "fraction": 0.02, "pad": 0.01}
+    bar = figure.colorbar(ScalarMappable(cmap=colors), ax=grid, **style)
+    bar.ax.set_yticklabels(marks, fontsize=7)
     bar.ax.tick_params(length=2, width=0.6)
     bar.outline.set(linewidth=0.6)
     lines = [readable(line, max_length=200, spaces=" ") for line in (title, about) if line]
@@ -81,25 +92,40 @@ def _draw_image(axes: Axes, pixels: NDArray[np.uint8]) -> None:
     axes.set(xlim=(0, width), ylim=(height, 0))
 
 
-def _draw_weights(
+def _draw_numbers(
     axes: Axes,
     places: Sequence[tuple[float, ...] | None],
-    weights: NDArray[np.floating[Any]],
+    numbers: NDArray[np.floating[Any]],
     sides: tuple[int, int],
-) -> float:
-    """Color each place by its weight, and return the largest weight on the image."""
+    *,
+    is_signed: bool,
+) -> str:
+    """Color each place by its number, and return the scale of the numbers on the image."""
     width, height = sides
-    frames, numbers = [], []
-    for place, weight in zip(places, weights, strict=True):
+    frames, shown = [], []
+    for place, number in zip(places, numbers, strict=True):
         if place is not None:
             x, y, w, h = place
             frames.append(Rectangle((x * width, y * height), w * width, h * height))
-            numbers.append(weight)
-    clear, full = (*to_rgba(_COLOR)[:3], 0.0), (*to_rgba(_COLOR)[:3], _OPACITY)
-    colors = LinearSegmentedColormap.from_list("over", [clear, full])
-    heat = PatchCollection(frames, cmap=colors, linewidth=0)
-    heat.set_array(np.array(numbers))
-    largest = float(max(numbers, default=0))
-    heat.set_clim(0, max(largest, 1e-12))
+            shown.append(number)
+    sizes = np.sort(np.abs(shown))
+    largest, count = float(sizes.max(initial=0)), len(sizes) // 2 if is_signed else 0
+    clear, bound = float(sizes[:count].max(initial=0)), max(largest, 1e-12)
+    heat = PatchCollection(frames, cmap=_colors(clear / bound, is_signed=is_signed), linewidth=0)
+    heat.set_array(np.array(shown))
+    heat.set_clim(-bound if is_signed else 0, bound)
     axes.add_collection(heat)
-    return largest
+    return f"\u00b1{clear:.3g} to \u00b1{largest:.3g}" if is_signed else f"up to {largest:.3g}"
+
+
+def _colors(clear: float, *, is_signed: bool) -> LinearSegmentedColormap:
+    """Return the colors over an image; clear: part of the scale of magnitudes without color."""
+    above, below = to_rgba(_ABOVE)[:3], to_rgba(_BELOW)[:3]
+    opacity = _OPACITY if clear < 1 else 0.0
+    if is_signed:
+        middle = [((1 - clear) / 2, (*below, 0.0)), ((1 + clear) / 2, (*above, 0.0))]
+        stops = [(0.0, (*below, opacity)), *middle, (1.0, (*above, opacity))]
+    else:
+        color = to_rgba(_COLOR)[:3]
+        stops = [(0.0, (*color, 0.0)), (1.0, (*color, opacity))]
+    return LinearSegmentedColormap.from_list("over", stops, N=2048)

@@ -256,6 +256,11 @@ def _width(text: str | Sequence[str], font: float) -> float:
     return max(width_em(one) for one in texts) * font * _POINT
 
 
+def ink_on(color: Sequence[float]) -> str:
+    """Return the color of a text on a color: red, green and blue."""
+    return INK if np.dot(color[:3], (0.3, 0.59, 0.11)) > 0.55 else "white"
+
+
 def _draw_cells(axes: Axes, matrix: Matrix) -> None:
     shown_rows, shown_columns = (np.array(indices) for indices in matrix.indices)
     numbers = matrix.numbers[np.ix_(shown_rows, shown_columns)]
@@ -285,10 +290,9 @@ def _draw_cells(axes: Axes, matrix: Matrix) -> None:
     if matrix.has_numbers:
         for i, j in np.argwhere(~is_left_out):
             number = float(numbers[i, j]) + 0.0  # -0, the weight of a masked pair, becomes 0
-            red, green, blue, _ = colors((number - low) / (bound - low))
-            is_dark = math.isfinite(number) and 0.3 * red + 0.59 * green + 0.11 * blue <= 0.55
+            cell = colors((number - low) / (bound - low)) if math.isfinite(number) else (1, 1, 1)
             text = format_score(number) if matrix.is_weights else number_text(number)
-            color = "white" if is_dark else INK
+            color = ink_on(cell)
             axes.text(j + 0.5, i + 0.5, text, color=color, **place)
     axes.xaxis.tick_top()
     axes.tick_params(length=0, pad=2, colors=INK, labelsize=_LABEL_FONT)

@@ -87,6 +87,12 @@ def is_masked(weights: Tensor) -> Tensor:
     return (weights == 0) & weights.signbit()
 
 
+def image_of(maps: SampleMaps, axis: str) -> Image | None:
+    """Return the image that the places of an axis lie on; None if there is none."""
+    picture = maps.sample.pictures.get(maps.sample.axes[axis].picture)
+    return picture if isinstance(picture, Image) else None
+
+
 def picture_of(maps: SampleMaps, kind: type[PictureT]) -> PictureT:
     """Return the picture of this class. Raises: UserError if the sample has none."""
     for picture in maps.sample.pictures.values():

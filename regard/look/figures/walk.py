@@ -16,15 +16,19 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.look.figures.labels import readable
-from regard.look.figures.matrix import Matrix, fit_cell, labels_of, plot_matrices
-from regard.look.figures.request import FigureRequest
-from regard.look.maps import CONTRIBUTION, LOGITS, AttentionMap, SampleMaps
+from regard.look.figures.canvas import signed_colors
+from regard.look.figures.heat import plot_heat
+from regard.look.figures.labels import readable, width_em
+from regard.look.figures.matrix import Matrix, fit_cell, ink_on, labels_of, plot_matrices
+from regard.look.figures.request import FigureRequest, image_of
+from regard.look.maps import CONTRIBUTION, AttentionMap, SampleMaps
 from regard.look.measures import ITEMS
 from regard.look.vectors import ReadVectors
 
 _ITEMS_PER_ROW = 16
 """Number of items in a row of contributions: the largest whose cells have numbers."""
+_WORD_FONT, _TEXT_WIDTH = 10.0, 6.0
+"""Font of the words of a text, and least width in inches of its lines."""
 _MAX_HEADS = 8
 """Largest number of heads in a figure of all heads."""
 _Labels = tuple[list[str], list[str]]
@@ -119,28 +123,50 @@ def plot_contributions(figure: Figure, request: FigureRequest) -> None:
         )
     own = maps[0]
     score = request.index("head", len(own.heads)) or 0
-    numbers = own.head(score).numpy()
+    numbers, keys = own.head(score).numpy(), sample_maps.keys(own)
     labels = [readable(label, spaces=" ") for label in sample_maps.queries(own).labels]
-    columns = labels_of(sample_maps.keys(own).labels)
-    bound = float(np.abs(numbers).max(initial=0)) or 1.0
-    about = f"contributions to the {own.heads[score]}"
-    if own.keys != LOGITS:  # numbers of different output tokens are parts of different logits
-        states = " of the states of the encoder" if own.keys == ITEMS else ""
+    columns, items, words = labels_of(keys.labels), numbers, []
+    about, title = f"contributions to the {own.heads[score]}", request.title
+    if own.keys == ITEMS:  # numbers of different output tokens are parts of different logits
+        items, bias = numbers[:, :-1], numbers[0, -1]  # a bias may be much larger
         about = (
-            f"contributions{states} to the score {own.heads[score]}, with the sum "
-            f"{numbers[0].sum():+.3f}"
+            f"contributions to the score {own.heads[score]}: {items[0].sum():+.3f} of the states "
+            f"of the encoder, {bias:+.3f} of the bias, the sum {items[0].sum() + bias:+.3f}"
         )
-    rows = []
+        words, title = list(keys.labels[:-1]), title.rpartition(" -> ")[2]
+    if image := image_of(sample_maps, own.keys):
+        panels = list(zip(labels[:-1], numbers[:-1], strict=True))  # the bias has no place
+        texts = {"title": request.title, "about": about}
+        plot_heat(figure, image.pixels, keys.places, panels, is_signed=True, **texts)
+        return
+    bound = float(np.abs(items).max(initial=0)) or 1.0
+    rows: _Rows = []
     # Like a text, the items are wrapped; all rows have the same scale.
     for first in range(0, len(columns), _ITEMS_PER_ROW):
         last = min(len(columns), first + _ITEMS_PER_ROW)
-        title, shown = f"{first + 1} to {last} of {len(columns)}", numbers[:, first:last]
-        matrix = Matrix(title, shown, rows=labels, columns=columns[first:last], bound=bound)
-        rows.append(("", [matrix]))
-    steps = np.linspace(-bound, bound, 9)
-    names = [f"{step:+.2g}" for step in steps]
-    rows.append(("", [Matrix("color scale", steps[None], columns=names, cell=(0.25, 0.15))]))
-    plot_matrices(figure, rows, title=_title(request), about=about)
+        shown, names = numbers[:, first:last], columns[first:last]
+        rows.append(("", [Matrix("", shown, rows=labels, columns=names, bound=bound, about="")]))
+    note = f"blue: for the score, orange: against it; the last colors: {bound:.3g} and more"
+    title = readable(title, max_length=100, spaces=" ")
+    plot_matrices(figure, rows, title=title, about=about, note=note)
+    _write_words(figure, words, items[0] / bound)
+
+
+def _write_words(figure: Figure, words: Sequence[str], numbers: np.ndarray) -> None:
+    """Write a text above a figure, each word on the color of its number from -1 to 1."""
+    width, height = figure.get_size_inches()
+    texts, left, line = [], 0.12, 0
+    for word, number in zip(words, numbers, strict=False):
+        shown = readable(word, spaces=" ")
+        wide = width_em(shown) * _WORD_FONT / 72
+        if left + wide > max(width, _TEXT_WIDTH):
+            left, line = 0.12, line + 1
+        texts.append((left, line, shown, signed_colors()((1 + number) / 2)))
+        left += wide + 0.08
+    for left, row, shown, color in texts:
+        box = {"facecolor": color, "edgecolor": "none", "pad": 1.5}
+        place, style = (left / width, 1 + (line - row) * 0.24 / height), {"bbox": box}
+        figure.text(*place, shown, fontsize=_WORD_FONT, color=ink_on(color), **style)
 
 
 def _all_queries(own: AttentionMap, vectors: ReadVectors, head: int, labels: _Labels) -> _Rows:

@@ -68,6 +68,7 @@ def scripts_of(captures: Sequence[tuple[str, str, Sequence[SampleMaps]]]) -> lis
             pictures = {name: _picture_to_json(one) for name, one in sample.pictures.items()}
             sample_json = {
                 "title": sample.title,
+                "marked": msgspec.to_builtins(sample.marked),
                 "axes": msgspec.to_builtins(sample.axes),
                 "reads": reads,
                 "pictures": pictures,

@@ -33,7 +33,7 @@ from regard.data.text.tagged import (
 from regard.data.text.words import split_words
 from regard.data.tokenizer import Tokenizer, load_tokenizer
 from regard.errors import UserError
-from regard.look.sample import Axis, Sample
+from regard.look.sample import Axis, MarkedText, Sample
 from regard.models.build import build_tagger
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
@@ -288,7 +288,17 @@ class TagsRecipe(FileRecipe[TagsRunConfig]):
             tag = tag_of.get(number, "O")
             labels.append(piece if tag == "O" else f"{piece} ({tag})")
         axes = {"source": Axis(labels=tuple(labels), kind="token")}
-        return Sample(title=f"{' '.join(row.tokens)} -> {' '.join(tags)}", axes=axes)
+        spans = [(*row.offsets[i], tag) for i, tag in enumerate(tags) if tag != "O"]
+        names, title = self.labels.names, row.text
+        if self.scheme:
+            spans = []
+            for first, after, label in sorted(get_entities(tags)):
+                spans.append((row.offsets[first][0], row.offsets[after - 1][1], label))
+            names = sorted({kind for name in names for *_, kind in get_entities([name])})
+            found = [f"{row.text[start:end]} ({label})" for start, end, label in spans]
+            title += f" -> {', '.join(found) or 'nothing'}"
+        marked = MarkedText.from_spans(row.text, spans, names)
+        return Sample(title=title, marked=marked, axes=axes)
 
     def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
         row = example.rows[i]

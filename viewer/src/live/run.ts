@@ -54,6 +54,7 @@ export class Run {
     const labels = this.inputs.slice(0, count + 1).map((part) => this.target.label(part));
     const sample: Sample = {
       title: `${strip(this.text)} -> ${this.output}`,
+      marked: null,
       axes: { output: axis(labels.slice(1)), "decoder input": axis(labels.slice(0, -1)), ...(this.source.length && { source: axis(this.source) }) },
       reads: [],
       pictures: {},

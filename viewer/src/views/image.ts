@@ -99,9 +99,8 @@ class ImageView implements OpenView, Painter {
     const isChoice = entries.length > (selection.axes.isSameAxis ? 0 : 1) && listed.length > 0;
     const entryList = isChoice ? chips(axis, listed, `select a ${axis.kind}`) : null;
     if (!boxes.length) return entryList ? [heading(below ? belowThreshold(listed.length) : plural(axis.kind)), entryList] : [];
-    const order = [...boxes].sort((one, other) => other.score - one.score);
     const detections = make("div", { class: "found", role: "group", "aria-label": "detections" });
-    for (const { label, score, query } of order) {
+    for (const { label, score, query } of selection.detections as Box[]) {
       const mark = make("span", { class: "mark" });
       mark.style.backgroundColor = labelColor(selection.pane.page, label);
       const attributes = { type: "button", class: "chip wide", "data-entry": query, "aria-pressed": "false" };
@@ -114,9 +113,9 @@ class ImageView implements OpenView, Painter {
 
   draw(selection: Selection): void {
     const numbers = selection.numbers();
-    const most = selection.colorMax(numbers);
+    const [least, most] = [selection.clearUpTo(numbers), selection.colorMax(numbers)];
     // The caption and the legend come first: they determine the height of the drawing.
-    this.frame.tools.querySelector(".legend-place")?.replaceChildren(heatLegend(...colorRange(selection, most), most, selection.uniform));
+    this.frame.tools.querySelector(".legend-place")?.replaceChildren(heatLegend(colorRange(selection, most), { least, most, uniform: selection.uniform }));
     const caption = selection.caption();
     this.frame.describe(caption, `image with ${caption}; largest weight ${formatShort(most)}`, this.placeDetails(selection, most));
     const { width, height } = availableSize(this.frame.stage, this.picture.height / this.picture.width);
@@ -139,7 +138,7 @@ class ImageView implements OpenView, Painter {
     const signed = isSigned(selection.shown.read);
     const gray = signed ? 1 : selection.entry === null ? opacity / 2 : Math.min(1, opacity * 1.2);
     drawPicture(drawing, this.image, this.area, gray, signed);
-    drawHeat(drawing, selection.axis(selection.heatSide).places, this.area, { numbers, most, opacity, isSmooth, isSigned: signed });
+    drawHeat(drawing, selection.axis(selection.heatSide).places, this.area, { numbers, least, most, opacity, isSmooth, isSigned: signed });
     if (signed) this.drawNumbers(drawing, selection, numbers);
     const color = (label: string) => labelColor(selection.pane.page, label);
     drawBoxes(drawing, this.picture.boxes, this.area, { selected: selection.hasDetections ? selection.entry : null, color });

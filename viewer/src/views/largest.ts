@@ -22,6 +22,11 @@ export function maxMagnitude(numbers: ArrayLike<number>): number {
   return most;
 }
 
+/** Largest magnitude of the half of the numbers that have small ones; 0 if there is at most one number. */
+export function lowerHalf(numbers: Float32Array): number {
+  return numbers.map(Math.abs).sort()[(numbers.length >> 1) - 1] ?? 0;
+}
+
 /**
  * Return the smallest magnitude such that at most `count` numbers are as large or larger, and none of them is less than
  * `share` of the largest. Infinity if no number can be shown (all are zero, or too many are equally large).

@@ -75,8 +75,12 @@ export function largestBars(
   return make("p", { class: "note" }, "nothing");
 }
 
-/** Create the legend of colors over a picture, with a mark at the uniform weight; `most`: number of the darkest color. */
-export function heatLegend(from: string, to: string, most: number, uniform = NaN): HTMLElement {
+/** Create the legend of colors over a picture, between the ends `from` and `to`, with a mark at the uniform weight.
+ *  least: magnitude up to which places are clear; most: that of the darkest color. */
+export function heatLegend(
+  [from, to]: [string, string],
+  { least, most, uniform }: { least: number; most: number; uniform: number },
+): HTMLElement {
   const isSigned = from !== "0";
   const scale = make("span", { class: isSigned ? "heat-scale is-signed" : "heat-scale" });
   const legend = make("span", { class: "heat-legend", "aria-label": `colors from ${from} to ${to}` }, from, scale, to);
@@ -87,5 +91,6 @@ export function heatLegend(from: string, to: string, most: number, uniform = NaN
     legend.append(make("span", { class: "pale" }, `uniform ${formatShort(uniform)}`));
     legend.title = "The mark is the uniform weight: 1 / number of keys";
   }
+  if (isSigned) legend.append(make("span", { class: "pale" }, `clear: within \u00b1${formatShort(least)}, half of the places`));
   return legend;
 }

@@ -37,7 +37,7 @@ export function fitInto(shape: { width: number; height: number }, room: Area): A
 }
 
 /** Opacity of a picture on white, below signed numbers: dark places would hide their colors. */
-const PALE = 0.35;
+const PALE = 0.6;
 
 /** Draw an image, without smoothing if it is tiny; `gray`: degree of the grayscale filter. */
 export function drawPicture(
@@ -162,7 +162,7 @@ export function drawBoxes(
   for (const box of order) {
     const isSelected = box.query === selected;
     const frame = toArea(area, box.place);
-    drawing.globalAlpha = hasSelected && !isSelected ? 0.45 : 1;
+    drawing.globalAlpha = hasSelected && !isSelected ? 0.3 : 1;
     drawing.lineWidth = isSelected ? 5 : 3.5;
     drawing.strokeStyle = "rgba(255, 255, 255, 0.85)";
     drawing.strokeRect(frame.left, frame.top, frame.width, frame.height);

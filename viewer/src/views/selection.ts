@@ -2,11 +2,11 @@
 
 import { isDark, isSigned } from "../color.js";
 import { counted, headName, readable, formatShort } from "../format.js";
-import type { Axis } from "../page.js";
+import type { Axis, Box, SoundEvent } from "../page.js";
 import { uniformWeight } from "../uniform.js";
 import type { Pane, Shown, Table } from "../view.js";
 import { detectionsOf, entriesWithoutPlace, type PictureAxes } from "./picture-axes.js";
-import { maxMagnitude } from "./largest.js";
+import { lowerHalf, maxMagnitude } from "./largest.js";
 
 export type Side = "query" | "key";
 
@@ -43,13 +43,22 @@ export class Selection {
     return sample.axes[side === "query" ? read.queries : read.keys]!;
   }
 
-  /** Selected entry: under the pointer, pinned, or the only one; null: the mean over all entries. */
+  /** Selected entry: under the pointer, pinned, or the initial one; null: the mean over all entries. */
   get entry(): number | null {
-    const axis = this.axis(this.side);
-    const first = this.shown.read.measure === "contribution" && this.side === "query" ? 0 : null; // all parts
-    const only = onlyEntry(axis, this.axes.isSameAxis);
-    const entry = this.hovered ?? this.shown[this.side] ?? first ?? only ?? this.mostVariableKey();
-    return entry !== null && entry < axis.labels.length ? entry : null;
+    const entry = this.hovered ?? this.shown[this.side] ?? this.initial;
+    return entry !== null && entry < this.axis(this.side).labels.length ? entry : null;
+  }
+
+  /** Entry that is shown before one is chosen: all parts of contributions, or the detection with the largest score. */
+  private get initial(): number | null {
+    if (this.shown.read.measure === "contribution" && this.side === "query") return 0;
+    const best = this.hasDetections ? this.detections[0]?.query : undefined;
+    return best ?? onlyEntry(this.axis(this.side), this.axes.isSameAxis) ?? this.mostVariableKey();
+  }
+
+  /** Detections of the picture, the largest score first. */
+  get detections(): (Box | SoundEvent)[] {
+    return [...detectionsOf(this.axes.picture)].sort((one, other) => other.score - one.score);
   }
 
   /** True if the entries of the selected side made the detections of the picture. */
@@ -65,7 +74,7 @@ export class Selection {
     const axis = this.axis(this.side);
     const name = this.side === "query" ? this.shown.read.queries : this.shown.read.keys;
     if (name !== "queries" || this.axes.isSameAxis || !axis.places.length) return null;
-    const detections = [...detectionsOf(this.axes.picture)].sort((one, other) => other.score - one.score);
+    const { detections } = this;
     // A detector may find nothing; entries of another kind have no threshold.
     if (!detections.length && !["box", "event"].includes(axis.kind)) return null;
     const detected = detections.map(({ query }) => query);
@@ -104,6 +113,14 @@ export class Selection {
     return this.shown.scale === "one" && this.shown.read.measure === "weight" ? 1 : maxMagnitude(numbers) || 1;
   }
 
+  /** Magnitude up to which a place is clear: of weights 0, of signed numbers that of half of the places, so that the
+   *  picture is in sight where all numbers are alike. */
+  clearUpTo(all: Float32Array): number {
+    if (!isSigned(this.shown.read)) return 0;
+    const { places } = this.axis(this.heatSide);
+    return lowerHalf(all.filter((_, entry) => places[entry]));
+  }
+
   /** Weight of each key if the selected query attended to all keys alike; NaN if there is none. */
   get uniform(): number {
     return uniformWeight(this.shown, this.table, this.side === "query" ? this.entry : null) ?? NaN;
@@ -115,13 +132,14 @@ export class Selection {
     this.pane.choose({ query: null, key: null, [this.side]: isAgain ? null : entry });
   }
 
-  /** Move the pinned entry by a number of entries; pin the first if none is pinned. */
+  /** Pin the entry that is by a number of entries behind the shown one, of detections in the order of their list. */
   step(by: number): void {
-    const last = this.axis(this.side).labels.length - 1;
-    const from = this.shown[this.side];
-    const entry = from === null ? 0 : Math.min(last, Math.max(0, from + by));
+    const { detected, below } = this.byThreshold ?? { detected: [], below: this.axis(this.side).labels.map((_, i) => i) };
+    const order = [...detected, ...below];
+    const from = this.shown[this.side] ?? this.initial;
+    const at = from === null ? 0 : Math.min(order.length - 1, Math.max(0, order.indexOf(from) + by));
     this.hovered = null;
-    this.pane.choose({ query: null, key: null, [this.side]: entry });
+    this.pane.choose({ query: null, key: null, [this.side]: order[at]! });
   }
 
   /** Caption of the picture. */
@@ -206,14 +224,16 @@ export function entryLabel(axis: Axis, entry: number): string {
  *  other views. The legend has the same (views.css). */
 const [WEIGHT, POSITIVE, NEGATIVE] = ["230, 0, 126", "12, 86, 165", "213, 94, 0"];
 
-/** Color of a number over a picture, transparent near 0. */
-export function overlayColor(number: number, { most, opacity, isSigned }: Strength): string {
-  const share = Math.min(1, Math.abs(number) / most);
+/** Color of a number over a picture. */
+export function overlayColor(number: number, { least, most, opacity, isSigned }: Strength): string {
+  const share = most > least ? Math.max(0, Math.min(1, (Math.abs(number) - least) / (most - least))) : 0;
   const color = !isSigned ? WEIGHT : number < 0 ? NEGATIVE : POSITIVE;
   return `rgba(${color}, ${(share * opacity).toFixed(4)})`;
 }
 
 export interface Strength {
+  /** Magnitude up to which a place is clear. */
+  least: number;
   /** Number with the full color, and its opacity. */
   most: number;
   opacity: number;

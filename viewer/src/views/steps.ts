@@ -226,7 +226,7 @@ class Steps implements OpenView {
     drawPicture(drawing, image, area, 1, signed);
     const { places } = this.shown!.sample.axes[this.read!.keys]!;
     const boxes = isImage ? places : places.map((place) => place && spanToBox(place, picture.seconds));
-    drawHeat(drawing, boxes, area, { numbers: row, most: maxMagnitude(row) || 1, opacity: 0.85, isSmooth: false, isSigned: signed });
+    drawHeat(drawing, boxes, area, { numbers: row, least: 0, most: maxMagnitude(row) || 1, opacity: 0.85, isSmooth: false, isSigned: signed });
     drawing.strokeStyle = cssVariable("--line");
     drawing.strokeRect(area.left + 0.5, area.top + 0.5, area.width - 1, area.height - 1);
     const description = `attention at step ${this.step + 1}; largest weight ${formatShort(maxMagnitude(row))}`;

@@ -20,6 +20,7 @@ const [SIDE, CELL, MOST_CELLS] = [300, 14, 150];
 const [CAPTION, LEAST_ZOOM, MOST_ZOOM] = [28, 0.75, 2.5];
 /** Largest number of terms of a sum, and of rows of the table. */
 const [MOST_TERMS, MOST_KEYS] = [12, 200];
+const HINT = "hover over a cell for its formula; click a row to select its query";
 /** Name of the last step when presenting. */
 const TABLE = "table";
 
@@ -27,6 +28,7 @@ export const walk: View = {
   name: "walk",
   about: "From the items to the output of one head: queries, keys, values, scores, weights, and their sums.",
   hasScale: true,
+  isOfHead: true,
   fits: (_, read) => read.walk !== null,
   open: (host, pane) => new Walk(host, pane),
 };
@@ -65,10 +67,9 @@ class Walk implements OpenView {
 
   async show(shown: Shown): Promise<void> {
     const table = await this.pane.table(shown.read);
-    const head = Math.max(0, shown.head);
-    const isNew = this.shown?.read !== shown.read || Math.max(0, this.shown.head) !== head;
-    await table.load(head);
-    const numbers = await loadWalk(shown.sample, shown.read, table, head);
+    const isNew = this.shown?.read !== shown.read || this.shown.head !== shown.head;
+    await table.load(shown.head);
+    const numbers = await loadWalk(shown.sample, shown.read, table, shown.head);
     this.shown = shown;
     this.numbers = numbers;
     if (isNew) this.active = null;
@@ -127,23 +128,16 @@ class Walk implements OpenView {
   /** Create the matrices of all steps. */
   private build(numbers: WalkNumbers): void {
     const heads = this.shown!.read.heads.length;
-    const text = this.hints().join("; ");
     const steps = stepsOf(numbers).map(([title, parts], number) =>
       make("section", {}, make("h3", {}, `${number + 1}  ${title}`), ...parts.map((part) => this.figure(part, numbers, cellOf(part.matrix)))),
     );
     this.steps.replaceChildren(...steps);
     this.box.replaceChildren(
-      make("p", { class: "note" }, heads > 1 ? `head ${numbers.head + 1} of ${heads}` : "", make("span", { class: "hint" }, heads > 1 ? ` \u00b7 ${text}` : text)),
+      make("p", { class: "note" }, heads > 1 ? `head ${numbers.head + 1} of ${heads}` : "", make("span", { class: "hint" }, heads > 1 ? ` \u00b7 ${HINT}` : HINT)),
       this.steps,
       this.formula,
       this.asked,
     );
-  }
-
-  private hints(): string[] {
-    const isMean = this.shown!.head < 0 && this.shown!.read.heads.length > 1;
-    const hints = isMean ? ["a mean over heads has no queries and keys; choose a head above"] : [];
-    return [...hints, "hover over a cell for its formula; click a row to select its query"];
   }
 
   /** Create one step, with the matrices as large as the window allows; the last one is the table of a query. */
@@ -229,7 +223,7 @@ class Walk implements OpenView {
   private explain(): void {
     const found = this.active && this.canvases.get(this.active.name);
     const { row, column } = this.active ?? { row: 0, column: 0 };
-    const hint = isPresenting() && !found ? this.hints() : [];
+    const hint = isPresenting() && !found ? [HINT] : [];
     const lines = found?.part.explain?.(row, column) ?? hint;
     this.formula.replaceChildren(...lines.map((line) => make("span", {}, line)));
     this.formula.dataset["number"] = found ? exact(found.part.matrix.at(row, column)) : "";

@@ -6,6 +6,7 @@ import re
 import sys
 import webbrowser
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,7 +15,9 @@ from regard.cli.inputs import check_words, read_inputs
 from regard.cli.runs import UseOptions, input_settings, load_trained, read_command, say_if_slow
 from regard.errors import DONE, UserError
 from regard.look.output import SUFFIXES, check_path
+from regard.recipes.base.entry import keep_test
 from regard.recipes.registry import get_entry
+from regard.recipes.run_folder import read_run
 from regard.settings.declare import settings
 from regard.settings.options import NoSettings, parse
 from regard.settings.ranges import Range
@@ -97,6 +100,8 @@ def run(argv: list[str]) -> int:
     if command is None:
         return DONE
     folder, record, options, words = command
+    if options.test:
+        record = replace(record, config=keep_test(record.config, read_run(folder).config))
     check_words(words, get_entry(record.recipe).input_of(record.config))
     _check_out(options)
     if options.model or options.view in ("positions", "manifold"):

@@ -186,6 +186,18 @@ def test_streamed_tokens_are_those_of_the_answer(served: Served) -> None:
         assert end.startswith("event: done\n")
 
 
+@pytest.mark.parametrize("recipe", ["dates", "translate", "language", "caption"])
+def test_look_is_that_of_the_answer(served: Served, recipe: str) -> None:
+    value = to_json(example(recipe))
+    request = {"run": recipe, "inputs": [value, value], "look": True}
+    reply = served.service.ask("/v1/predict", request).json
+    titles = [row["title"].partition(" -> ")[2] for row in reply["look"]["rows"]]
+    texts = []
+    for answer in reply["answers"]:
+        texts.append(answer["outputs"][0]["text"] if "outputs" in answer else answer["text"])
+    assert {title.strip() for title in titles} == {text.strip() for text in texts}
+
+
 @pytest.mark.parametrize(
     ("recipe", "options"),
     [("translate", {"beam": 2}), ("images", {}), ("dates", {"on_bad": "skip"})],

@@ -56,12 +56,13 @@ class Looks:
             return {"page": None, "rows": None, "note": str(error)}
         if len(scripts) > self._max_bytes:
             return {"page": None, "rows": None, "note": "the page is too large: ask for less"}
-        look = {"page": f"/v1/looks/{self._keep(scripts)}", "rows": None, "note": ""}
         count = sum(own.weights.numel() for maps in capture for own in maps.maps)
+        rows, note = None, ""
         if count <= MAX_NUMBERS:
-            return look | {"rows": rows_of(capture)}
-        note = f"{count:,} weights are more than {MAX_NUMBERS:,}: they are on the page alone"
-        return look | {"note": note}
+            rows = rows_of(capture)
+        else:
+            note = f"{count:,} weights are more than {MAX_NUMBERS:,}: they are on the page alone"
+        return {"page": f"/v1/looks/{self._keep(scripts)}", "rows": rows, "note": note}
 
     def page(self, id: str) -> str | None:
         """Return a page; None if there is none of this id, or if it is too old."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from regard.decode.progress import DecodingProgress
-from regard.recipes.base.recipe import Answer, Example, Recipe
+from regard.recipes.base.recipe import Recipe
 from regard.recipes.base.trained import TrainedRun
 
 _LOG = logging.getLogger("regard.serve")
@@ -26,11 +26,13 @@ _SMOOTHING = 0.1
 class Job:
     """An input that is to be computed, and the future of its answer."""
 
-    example: Example
+    example: Any
+    """An `Example`; or the UserError of an input that is skipped, which is not in the queue."""
     recipe: Recipe[Any]
     options: bytes
     """Options of its answer; jobs of a batch have the same."""
-    future: "Future[Answer]"
+    future: "Future[Any]"
+    """`Answer`, or the UserError."""
     is_streamed: bool = False
     progress: tuple[DecodingProgress, int] | None = None
     """Tokens while they are decoded, and the row of this input, for a streamed answer."""

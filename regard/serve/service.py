@@ -149,14 +149,14 @@ class Service:
 
         Raises: RequestError for a wrong input, or if the deadline is missed.
         """
-        jobs: list[Job | UserError] = []
+        jobs: list[Job] = []
         seconds = min(query.deadline or self.limits.deadline, self.limits.deadline)
         end = time.perf_counter() + seconds
         try:
             async with asyncio.timeout(seconds):
                 jobs, notes = await self._submit(run, query)
             told = ["" for _ in jobs]
-            pending = [job.future for job in jobs if isinstance(job, Job)]
+            pending = [job.future for job in jobs]
             while pending:
                 rest = end - time.perf_counter()
                 if rest <= 0:
@@ -188,12 +188,10 @@ class Service:
         finally:
             self._num_looks -= 1
 
-    async def _submit(
-        self, run: ServedRun, query: Query
-    ) -> tuple[list[Job | UserError], list[str]]:
-        """Prepare inputs and put them into the queue.
+    async def _submit(self, run: ServedRun, query: Query) -> tuple[list[Job], list[str]]:
+        """Prepare inputs and put them into the queue; return their jobs, and notes on the inputs.
 
-        Returns their jobs, or errors of those that are skipped, and notes on the inputs.
+        An input that is skipped has its error as the result.
         """
         if self.is_draining():
             raise RequestError(503, "the service ends")
@@ -216,44 +214,38 @@ class Service:
                 examples, notes = await preparing
             finally:
                 self._num_preparing -= count
-        jobs: list[Job | UserError] = []
+        jobs = []
         for example in examples:
-            if isinstance(example, Example):
-                jobs.append(Job(example, recipe, key, loop.create_future(), query.stream))
-            else:
-                jobs.append(example)
-        run.workers.queue.put([job for job in jobs if isinstance(job, Job)])
+            job = Job(example, recipe, key, loop.create_future(), query.stream)
+            if isinstance(example, UserError):
+                job.future.set_result(example)
+            jobs.append(job)
+        run.workers.queue.put([job for job in jobs if not job.future.done()])
         return jobs, notes
 
-    def _reply(self, run: ServedRun, jobs: Sequence[Job | UserError], notes: list[str]) -> Reply:
+    def _reply(self, run: ServedRun, jobs: Sequence[Job], notes: list[str]) -> Reply:
         """Return the answers of jobs that are computed. Raises: RequestError if one failed."""
-        answers: list[Any] = []
-        examples, num_read = [], 0
-        for number, job in enumerate(jobs):
-            answers.append(job if isinstance(job, UserError) else _result(number, job))
-            if isinstance(job, Job):
-                examples.append(job.example)
-                num_read += sum(len(getattr(row, "ids", ())) for row in job.example.rows)
+        answers = [_result(number, job) for number, job in enumerate(jobs)]
+        examples = [job.example for job in jobs if isinstance(job.example, Example)]
+        rows = [row for example in examples for row in example.rows]
+        num_read = sum(len(getattr(row, "ids", ())) for row in rows)
         reply = Reply(answers, notes, num_read, examples)
         self.metrics.inputs.labels(run.name).inc(len(jobs))
         self.metrics.tokens.labels(run.name, "input").inc(num_read)
         self.metrics.tokens.labels(run.name, "output").inc(reply.num_written)
         return reply
 
-    def _drop(self, run: ServedRun, jobs: Sequence[Job | UserError]) -> None:
+    def _drop(self, run: ServedRun, jobs: Sequence[Job]) -> None:
         """Take the jobs that are not computed out of the queue."""
-        known = [job for job in jobs if isinstance(job, Job)]
-        for job in known:
-            job.future.cancel()
-        # Those of a request that failed or whose client left may be cancelled already.
-        if any(job.future.cancelled() for job in known):
-            run.workers.queue.remove(known)
-        for job in known:
+        left = [job for job in jobs if job.future.cancel()]
+        if left:
+            run.workers.queue.remove(left)
+        for job in jobs:
             if not job.future.cancelled():
                 job.future.exception()  # another job's error was raised
 
 
-def _result(number: int, job: Job) -> Answer:
+def _result(number: int, job: Job) -> Any:
     """Return the answer to input `number`, from 0. Raises: RequestError with its place."""
     try:
         return job.future.result()
@@ -261,10 +253,8 @@ def _result(number: int, job: Job) -> Answer:
         raise RequestError(422, str(error), at=f"inputs[{number}]") from error
 
 
-def _partial_text(number: int, job: Job | UserError) -> str:
+def _partial_text(number: int, job: Job) -> str:
     """Return the text of the tokens of a job so far; all of it when it is computed."""
-    if isinstance(job, UserError):
-        return ""
     if job.future.done():
         return _result(number, job).ranked[0].text
     if job.progress is None or not job.example.rows:

@@ -7,9 +7,8 @@ from os.path import exists
 from pathlib import Path
 from typing import Any
 
-from regard.data.tables import skip_mark
+from regard.data.tables import TABLES, Input, skip_mark
 from regard.errors import UserError
-from regard.recipes.base.inputs import TABLES, Input
 from regard.system.files import check_file, list_files, open_text
 from regard.system.verbosity import print_notice
 

@@ -13,8 +13,8 @@ from typing import Any, Literal
 from regard.cli.inputs import BadInputs, check_words, is_single_input, read_inputs
 from regard.cli.runs import DecodingOptions, check_new, input_settings, load_trained, read_command
 from regard.data.images.coco import read_coco
+from regard.data.tables import Input
 from regard.errors import DONE, UserError
-from regard.recipes.base.inputs import Input
 from regard.recipes.base.run import Run
 from regard.recipes.registry import get_entry
 from regard.settings.declare import settings

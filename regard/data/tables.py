@@ -11,13 +11,13 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.data.bad_rows import BadRows
-from regard.data.config import Header, PairFormat, TableFormat
+from regard.data.config import TableFormat, Tables
 from regard.errors import UserError
 from regard.system.extras import import_extra
 from regard.system.files import check_file, open_text, read_bytes, suffix_of
@@ -32,8 +32,10 @@ FORMATS: dict[str, TableFormat] = {
     ".json": "jsonl",
     ".parquet": "parquet",
 }
+TABLES = tuple(suffix for suffix in FORMATS if suffix != ".txt")
+"""Suffixes of files whose rows are inputs."""
 FILE_COLUMNS = ("file", "image", "filename")
-_MISSING = -1
+_MISSING, _DEFAULT = -1, Tables()
 csv.field_size_limit(2**31 - 1)  # of this process; Python's default is 131,072 characters
 MAX_SHOWN = 60
 """Number of characters of a cell that a message shows."""
@@ -59,29 +61,45 @@ class Table:
         return iter(self.rows)
 
 
-class CellOfRow(NamedTuple):
-    """Content of a cell, or of other input, and where it is from."""
+class Input(NamedTuple):
+    """Input as `TrainedRun.predict` takes it, and where it is from."""
 
-    number: int | None = None
-    """Line or row."""
-    content: Any = ""
+    value: Any
+    file: str | None = None
+    """File of the input, or that has it in one of its lines; `-` for standard input."""
+    line: int | None = None
+    """Line or row of the file, from 1."""
     column: str = ""
-    """Name of its column."""
+    """Name of its column, if it is in a table."""
     columns: Mapping[str, Any] = {}
     """All columns of its row."""
     problem: str = ""
-    """Reason why it cannot be read."""
+    """Reason why it cannot be read, for inputs that are skipped."""
+    folder: str = ""
+    """Folder or archive to which the name of the file is relative; empty: the working folder."""
+
+    @property
+    def source(self) -> str | None:
+        """The input as text; None if it is a file or an array."""
+        if isinstance(self.value, str):
+            return None if self.value == self.file and self.line is None else self.value
+        is_list = isinstance(self.value, list | tuple)
+        is_words = is_list and all(isinstance(word, str) for word in self.value)
+        return " ".join(self.value) if is_words else None
+
+    def describe(self) -> dict[str, Any]:
+        parts = {"file": self.file, "line": self.line, "source": self.source}
+        return {name: part for name, part in parts.items() if part is not None}
 
 
 def read_table(
     path: str | Path,
     columns: Sequence[str | int],
+    config: Tables = _DEFAULT,
     *,
     optional: Sequence[str] = (),
-    header: Header = "auto",
     by_position: bool = False,
-    format: TableFormat = "auto",
-    encoding: str = "utf-8",
+    format: str = "auto",
     blank_rows: bool = False,
     whole: bool = False,
     content: bytes | None = None,
@@ -90,7 +108,6 @@ def read_table(
     """Read columns, by name (with dots for nested objects) or by number from 1.
 
     optional: names of further columns that the file, or a row, may lack.
-    header: auto: CSV has one, and TSV if columns are chosen by name.
     by_position: `columns` are the usual names; without them the first columns are read, in files
         without a header, or of at most two columns.
     blank_rows: yield the blank lines of a CSV, too, as rows without cells.
@@ -98,7 +115,7 @@ def read_table(
         names are their numbers, and `columns` if these are read by position.
     content: of a CSV, if it was read before.
     """
-    path = Path(path)
+    path, header, encoding = Path(path), config.header, config.encoding
     kind = FORMATS.get(suffix_of(path)) if format == "auto" else format
     if kind is None:
         raise UserError(f"{path}: expected a file of the type {', '.join(FORMATS)} (also .gz ...).")
@@ -146,11 +163,10 @@ def read_table(
 def read_rows_of_files(
     path: Path,
     columns: Sequence[str],
-    more: Sequence[str] = (),
-    *,
-    header: Header,
-    encoding: str,
+    config: Tables,
     bad_rows: BadRows,
+    *,
+    more: Sequence[str] = (),
 ) -> dict[str, list[tuple[str, dict[str, Any]]]]:
     """Return the rows of each file that a table names: location, and the cells that are not empty.
 
@@ -158,14 +174,12 @@ def read_rows_of_files(
     `file`, `image` or `filename`, and may include `more`.
     """
     names = ("file", *columns)
-    if header == "no":
-        numbers = range(1, 1 + len(names))
-        table = read_table(path, numbers, header="no", encoding=encoding, bad_rows=bad_rows)
+    if config.header == "no":
+        table = read_table(path, range(1, 1 + len(names)), config, bad_rows=bad_rows)
     else:
         names = (*FILE_COLUMNS, *columns, *more)
-        table = read_table(
-            path, (), optional=names, header="yes", encoding=encoding, bad_rows=bad_rows
-        )
+        config = replace(config, header="yes")
+        table = read_table(path, (), config, optional=names, bad_rows=bad_rows)
     by_file: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for number, cells in table:
         row = {}
@@ -183,34 +197,27 @@ def read_rows_of_files(
 
 
 def read_column(
-    path: Path,
-    name: str,
-    column: int | str | None,
-    *,
-    header: Header,
-    format: PairFormat = "auto",
-    encoding: str = "utf-8",
-) -> Iterator[CellOfRow]:
+    path: Path, name: str, column: int | str | None, config: Tables = _DEFAULT, format: str = "auto"
+) -> Iterator[Input]:
     """Yield the cells of a column, or in their place the problem of a row. The column is that of
     `name`, else the first, if `column` is None."""
     bad_rows = BadRows("skip")
     table = read_table(
         path,
         [column or name],
-        header=header,
+        config,
         by_position=column is None,
         format="auto" if format in ("text", "huggingface") else format,
-        encoding=encoding,
         whole=True,
         bad_rows=bad_rows,
     )
     for problem, row in bad_rows.in_order(table):
         if row is None:
             columns = dict.fromkeys(table.header)
-            yield CellOfRow(column=table.names[0], columns=columns, problem=problem)
+            yield Input("", str(path), None, table.names[0], columns, problem)
         else:
             number, (cell, columns) = row
-            yield CellOfRow(number, as_text(cell), table.names[0], columns)
+            yield Input(as_text(cell), str(path), number, table.names[0], columns)
 
 
 def column_names(path: Path, encoding: str) -> list[str]:

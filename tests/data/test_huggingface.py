@@ -5,6 +5,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from regard.data.config import PairsConfig
 from regard.data.text.pairs import read_pairs
 from regard.errors import UserError
 
@@ -77,18 +78,18 @@ def test_folder_is_read_with_its_split(package, tmp_path):
 def test_nested_fields_are_named_with_dots(package):
     package.table = Table(NESTED)
     columns = {"source_column": "translation.en", "target_column": "translation.de"}
-    assert list(read_pairs("hf:x", **columns)) == [("one", "eins")]
+    assert list(read_pairs("hf:x", PairsConfig(**columns))) == [("one", "eins")]
     with pytest.raises(UserError, match=r"hf:x, line 1: no field 'translation\.fr'"):
-        read_pairs("hf:x", source_column="translation.fr", target_column="translation.de")
+        read_pairs("hf:x", PairsConfig(**columns | {"source_column": "translation.fr"}))
 
 
 def test_bad_rows_are_named_or_left_out(package):
     with pytest.raises(UserError, match="hf:x: no field 'x'; the fields are 'source', 'target'"):
-        read_pairs("hf:x", source_column="x")
+        read_pairs("hf:x", PairsConfig(source_column="x"))
     package.table = Table([*ROWS, {"source": None, "target": "drei", "id": 3}])
     with pytest.raises(UserError, match="hf:x, line 3: the source is empty"):
         read_pairs("hf:x")
-    assert "skipped 1 of the pairs" in read_pairs("hf:x", on_bad="skip").notices[0]
+    assert "skipped 1 of the pairs" in read_pairs("hf:x", PairsConfig(on_bad="skip")).notices[0]
 
 
 @pytest.mark.parametrize(

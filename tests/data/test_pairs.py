@@ -15,6 +15,7 @@ from regard.errors import UserError
 TEXT = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\n\t"), min_size=1
 ).filter(lambda text: text == text.strip())
+SKIP = PairsConfig(on_bad="skip")
 PAIRS = st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=9)
 
 
@@ -64,7 +65,7 @@ def test_outer_white_space_and_blank_lines_are_dropped(tmp_path):
 )
 def test_columns_are_chosen_by_number_or_name(tmp_path, name, content, columns):
     path = write_file(tmp_path, name, content)
-    pairs = read_pairs(path, source_column=columns[0], target_column=columns[1])
+    pairs = read_pairs(path, PairsConfig(source_column=columns[0], target_column=columns[1]))
     assert list(pairs) == [("one", "eins")]
 
 
@@ -87,7 +88,7 @@ def test_bad_row_is_named_or_left_out(tmp_path, name, row, message):
     path = write_file(tmp_path, name, good * 2 + row + b"\n" + good)
     with pytest.raises(UserError, match=rf"{name}, {message}.* With --data.on-bad skip"):
         read_pairs(path)
-    pairs = read_pairs(path, on_bad="skip")
+    pairs = read_pairs(path, SKIP)
     assert pairs.lines == ([2, 4] if name == "a.csv" else [1, 2, 4])
     assert len(pairs.notices) == 1
     assert message in pairs.notices[0]
@@ -96,31 +97,31 @@ def test_bad_row_is_named_or_left_out(tmp_path, name, row, message):
 def test_parallel_files_have_equally_many_lines(tmp_path):
     paths = write_file(tmp_path, "a.en", "1\n2\n3\n"), write_file(tmp_path, "a.de", "1\n\xfc\n")
     with pytest.raises(UserError, match=r"a\.de: has 2 lines, and the other"):
-        read_pairs(paths[0], target=paths[1], on_bad="skip")
+        read_pairs(paths[0], SKIP, target=paths[1])
     write_file(tmp_path, "a.de", b"1\n\xfc\n3\n")
     with pytest.raises(UserError, match=r"a\.de, line 2: not UTF-8"):
         read_pairs(paths[0], target=paths[1])
-    assert read_pairs(paths[0], target=paths[1], on_bad="skip").lines == [1, 3]
+    assert read_pairs(paths[0], SKIP, target=paths[1]).lines == [1, 3]
     with pytest.raises(UserError, match="two parallel text files need the target file"):
-        read_pairs(paths[0], format="text")
+        read_pairs(paths[0], PairsConfig(format="text"))
 
 
 def test_file_without_a_pair(tmp_path):
     with pytest.raises(UserError, match=r"contains no pair; skipped 2 bad rows; first: .*line 1"):
-        read_pairs(write_file(tmp_path, "a.tsv", "x\ny\n"), on_bad="skip")
+        read_pairs(write_file(tmp_path, "a.tsv", "x\ny\n"), SKIP)
     with pytest.raises(UserError, match=r"b\.tsv: contains no pair$"):
         read_pairs(write_file(tmp_path, "b.tsv", ""))
 
 
 def test_format_of_another_suffix(tmp_path):
     path = write_file(tmp_path, "a.dat", "a\tb\n")
-    assert list(read_pairs(path, format="tsv")) == [("a", "b")]
+    assert list(read_pairs(path, PairsConfig(format="tsv"))) == [("a", "b")]
     with pytest.raises(UserError, match=r"columns need numbers without a header"):
-        read_pairs(path, format="tsv", source_column="en", header="no")
+        read_pairs(path, PairsConfig(format="tsv", source_column="en", header="no"))
 
 
 def test_limit_length_counts_or_names_long_pairs(tmp_path):
-    pairs = read_pairs(write_file(tmp_path, "a.tsv", "bad\n" + "a\tb\n" * 3), on_bad="skip")
+    pairs = read_pairs(write_file(tmp_path, "a.tsv", "bad\n" + "a\tb\n" * 3), SKIP)
     lengths = [(3, 5), (3, 6), (7, 2)]
     keep, skipped = limit_length(pairs, lengths, max_length=5, on_bad="skip")
     assert (keep, len(pairs.notices)) == ([0], 1)

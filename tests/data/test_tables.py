@@ -9,6 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from regard.data.bad_rows import BadRows
+from regard.data.config import Tables
 from regard.data.tables import as_text, is_table, locate, read_column, read_lines, read_table
 from regard.errors import UserError
 
@@ -17,7 +18,8 @@ def read(tmp_path, name, content, columns=("text", "label"), *, on_bad="error", 
     """Return the rows of a file, and the messages about those left out."""
     bad_rows = BadRows(on_bad)
     (tmp_path / name).write_bytes(content)
-    table = read_table(tmp_path / name, columns, bad_rows=bad_rows, **options)
+    config = Tables(header=options.pop("header", "auto"))
+    table = read_table(tmp_path / name, columns, config, bad_rows=bad_rows, **options)
     return list(table), [message.rpartition("/")[2] for message in bad_rows.skipped]
 
 
@@ -114,8 +116,8 @@ def test_bad_rows_are_left_out_and_counted(tmp_path, name, separator):
     assert rows == [(1, ["a", "x"]), (5, ["c", "y"])]
     found = [message.partition(":")[0] for message in skipped]
     assert found == [f"{name}, line {number}" for number in (2, 3, 4)]
-    reading = read_column(tmp_path / name, "source", None, header="no")
-    rows = [(cell.number, cell.columns) for cell in reading if not cell.problem]
+    reading = read_column(tmp_path / name, "source", None, Tables(header="no"))
+    rows = [(cell.line, cell.columns) for cell in reading if not cell.problem]
     assert rows[1:] == [(5, {"source": "c", "2": "y"})]
 
 

@@ -51,7 +51,7 @@ def test_words_of_conllu_are_the_rows_with_an_integer(tmp_path):
         data = read(tmp_path, rows, "a.conllu", **columns)[0]
         assert data == ((("w1", "w2", "w3"), ("T1", "T2", "T3")),)
     (cell,) = read_words(tmp_path / "a.conllu", TaggedConfig())
-    assert cell.content == ["w1", "w2", "w3"]
+    assert cell.value == ["w1", "w2", "w3"]
 
 
 def test_integers_are_names_of_tags(tmp_path):
@@ -99,14 +99,14 @@ def test_line_ends_in_cells_of_a_csv_split_no_sentence(tmp_path):
     expected = (("we\nall", "met\r\n"), ("O", "O")), (("5", "x"), ("O", "B"))
     data = read(tmp_path, content)
     assert (data[0], data[1].lines) == (expected, (2, 9))
-    words = [tuple(cell.content) for cell in read_words(tmp_path / "a.csv", TaggedConfig())]
+    words = [tuple(cell.value) for cell in read_words(tmp_path / "a.csv", TaggedConfig())]
     assert words == [tokens for tokens, _ in expected]
 
 
 def test_words_without_tags_and_lines_that_are_not_text(tmp_path):
     (tmp_path / "a.conll").write_bytes(b"we\nmet\n\n\xff\n\n5\n")
     found = list(read_words(tmp_path / "a.conll", TaggedConfig()))
-    lines = [(cell.number, cell.content) for cell in found]
+    lines = [(cell.line, cell.value) for cell in found]
     assert lines == [(1, ["we", "met"]), (None, []), (6, ["5"])]
     assert "a.conll, line 4: not UTF-8" in found[1].problem
 
@@ -115,7 +115,7 @@ def test_comments_before_sentences_and_marks_of_documents_are_skipped(tmp_path):
     content = "-DOCSTART-\n\n# id = 1\n# text = x y\nx\tO\n#\tB\n\n# O\ny O\n\n-DOCSTART- -X- O\n"
     sentences = (("x", "#"), ("O", "B")), (("#", "y"), ("O", "O"))
     assert read(tmp_path, content, "a.conll")[0] == sentences
-    words = [cell.content for cell in read_words(tmp_path / "a.conll", TaggedConfig())]
+    words = [cell.value for cell in read_words(tmp_path / "a.conll", TaggedConfig())]
     assert words == [["x", "#"], ["#", "y"]]
     # A comment may have as many columns as the rows.
     content = "# id = 1\nx NN I O\n\n# NN I B\ny NN I O\n"

@@ -33,7 +33,7 @@ def test_tokens_are_divided_by_the_separator_alone(tmp_path, name, row):
     (tmp_path / name).write_bytes(content.encode())
     assert read_tagged(tmp_path / name, TaggedConfig()).tokens == (tuple(TOKENS),)
     (cell,) = read_words(tmp_path / name, TaggedConfig())
-    assert cell.content == TOKENS
+    assert cell.value == TOKENS
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ def test_texts_are_divided_by_the_separator_alone(tmp_path, name, row):
     lines = [row.format(cell) for cell in (cells if name == "a.jsonl" else texts)]
     (tmp_path / name).write_bytes((header + "".join(lines)).encode())
     assert read_pairs(tmp_path / name).sources == texts
-    column = read_column(tmp_path / name, "source", None, header="auto")
-    assert [cell.content for cell in column] == texts
+    column = read_column(tmp_path / name, "source", None)
+    assert [cell.value for cell in column] == texts
 
 
 @pytest.mark.parametrize("separator", [",", " ", "\t"])

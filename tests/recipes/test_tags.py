@@ -245,7 +245,7 @@ def test_a_column_of_texts_is_tagged_and_tables_of_spans_are_read_back(run, tmp_
         for tags, answer in zip(data.tags, answers, strict=True):
             assert get_entities(tags) == get_entities(answer["tags"])
         inputs = [cell for cell in read_words(out, config) if not cell.problem]
-        assert [cell.content for cell in inputs] == texts
+        assert [cell.value for cell in inputs] == texts
         assert [cell.columns["id"] for cell in inputs] == ["n0", "n1", "n2"]
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
         first, second, *_ = csv.DictReader(file)

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from regard.cli.inputs import MAX_BLOCK, BadInputs, read_lines
 from regard.cli.runs import UseOptions, check_new, load_trained, read_command, reading_settings
+from regard.data.tables import TABLES, Input
 from regard.errors import DONE, UserError
 from regard.recipes.base.answers import text_score
-from regard.recipes.base.inputs import TABLES, Input
 from regard.settings.declare import settings
 from regard.system.files import suffix_of
 from regard.system.progress import show_progress, track

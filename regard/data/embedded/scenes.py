@@ -247,13 +247,7 @@ def read_captions(
     path = None if given is None else one_path(given)
     if path is None or not is_table(path):
         raise UserError(f"{path}: expected a table of images with texts, as in training.")
-    pairs = read_pairs(
-        path,
-        header=config.header,
-        encoding=config.encoding,
-        on_bad=config.on_bad,
-        names=("image", "text"),
-    )
+    pairs = read_pairs(path, config, names=("image", "text"))
     bad_rows = BadRows(config.on_bad, "images")
     rows: list[Row] = []
     for index, (name, text) in enumerate(pairs):

@@ -13,6 +13,7 @@ Sources: manual.audacityteam.org (importing and exporting labels), Raven Pro Use
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,15 +108,8 @@ def _read_raven(
         sound = _find_sound(file, _RAVEN_ENDING.sub("", file.name), folder)
         rows[sound] = [(str(file), {})]
     seen = set()
-    table = read_table(
-        file,
-        (*_TIMES, name),
-        optional=_FILES,
-        header="yes",
-        format="tsv",
-        encoding=config.encoding,
-        bad_rows=bad_rows,
-    )
+    named, columns = replace(config, header="yes"), (*_TIMES, name)
+    table = read_table(file, columns, named, optional=_FILES, format="tsv", bad_rows=bad_rows)
     for number, cells in table:
         _, begin, end, label, sound_file, offset = cells
         if tuple(cells) in seen:

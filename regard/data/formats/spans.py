@@ -65,14 +65,8 @@ def read_span_rows(
     Consecutive rows with the same text, and the same `sentence` if there is this column, are of one
     text. A text without spans has a row without them.
     """
-    table = read_table(
-        path,
-        (config.token_column or "text", "start", "end", "label"),
-        optional=("sentence",),
-        header=config.header,
-        encoding=config.encoding,
-        bad_rows=bad_rows,
-    )
+    columns = (config.token_column or "text", "start", "end", "label")
+    table = read_table(path, columns, config, optional=("sentence",), bad_rows=bad_rows)
     for (text, _), group in groupby(table, key=lambda row: (row[1][0], row[1][-1])):
         rows = list(group)
         number, _ = rows[0]

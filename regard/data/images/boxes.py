@@ -35,15 +35,7 @@ def read_boxes(
     found = read_box_format(path, config.format, split, bad_rows)
     if found is None:
         columns = (*_SIDES, "label")
-        by_file = read_rows_of_files(
-            path,
-            columns,
-            _MORE_COLUMNS,
-            header=config.header,
-            encoding=config.encoding,
-            bad_rows=bad_rows,
-        )
-        found = by_file, path.parent
+        found = read_rows_of_files(path, columns, config, bad_rows, more=_MORE_COLUMNS), path.parent
     by_file, folder = found
     read_image = open_images(folder if images is None else Path(images))
 

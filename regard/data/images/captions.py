@@ -138,9 +138,7 @@ def read_captions(
     if plain_name(path).endswith(".json"):
         captions = read_coco_captions(path)
     else:
-        names = ("image", "caption")
-        options = {"header": config.header, "encoding": config.encoding, "on_bad": config.on_bad}
-        pairs = read_pairs(path, names=names, **options)
+        pairs = read_pairs(path, config, names=("image", "caption"))
         notices = pairs.notices
         for index, (file, text) in enumerate(pairs):
             captions.setdefault(file, []).append((pairs.where(index), text))

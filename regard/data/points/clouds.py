@@ -95,10 +95,7 @@ def read_clouds(
 ) -> AnnotatedDataset[NDArray[np.float64]]:
     """Read a table of boxes and all of its clouds, so that none fails later."""
     path, bad_rows = one_path(path), BadRows(config.on_bad, "clouds and boxes")
-    columns = (*_NUMBERS, "label")
-    by_file = read_rows_of_files(
-        path, columns, header=config.header, encoding=config.encoding, bad_rows=bad_rows
-    )
+    by_file = read_rows_of_files(path, (*_NUMBERS, "label"), config, bad_rows)
 
     def load(file: str) -> NDArray[np.float64]:
         content = read_bytes(path.parent / file)

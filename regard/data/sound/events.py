@@ -285,9 +285,7 @@ def _read_rows(
     (columns, more), label = _COLUMNS, config.label_column
     if label:
         columns, more = (*columns[:2], label), more[:1]
-    by_file = read_rows_of_files(
-        path, columns, more, header=config.header, encoding=config.encoding, bad_rows=bad_rows
-    )
+    by_file = read_rows_of_files(path, columns, config, bad_rows, more=more)
     for rows in by_file.values():
         for _, row in rows:
             if label in row:

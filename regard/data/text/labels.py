@@ -21,7 +21,7 @@ from regard.attention.masks import Padded
 from regard.data.artifact import Artifact
 from regard.data.bad_rows import BadRows
 from regard.data.batches import Batch, Ragged, generator, pad, plan_batches
-from regard.data.config import ImagesConfig, LabeledConfig, PairFormat, TargetKind
+from regard.data.config import ImagesConfig, LabeledConfig, TargetKind
 from regard.data.tables import MAX_SHOWN, Table, as_text, excerpt, locate, numeric_order
 from regard.data.text.pairs import Pairs, collect_pairs, read_columns
 from regard.data.tokenizer import UNK
@@ -112,7 +112,7 @@ def read_labeled(config: LabeledConfig, path: str | Path, split: str) -> Pairs:
     """Read texts and their labels of a file in the format given by the config."""
     bad_rows = BadRows(config.on_bad, "texts")
     source = ("text", config.text_column)
-    rows = read_labels(path, source, config, bad_rows, format=config.format, split=split)
+    rows = read_labels(path, source, config, bad_rows, split)
     return collect_pairs(
         rows,
         str(path),
@@ -128,22 +128,12 @@ def read_labels(
     source: tuple[str, int | str | None],
     config: LabeledConfig | ImagesConfig,
     bad_rows: BadRows,
-    *,
-    format: PairFormat = "auto",
     split: str = "train",
 ) -> Iterable[tuple[int, Sequence[Any]]]:
     """Return the rows of an input and its target. Several columns are one target, a list.
     `source` is the usual name of the column of inputs, and the one chosen."""
     columns = [source, *(("label", chosen) for chosen in config.label_column or (None,))]
-    table = read_columns(
-        path,
-        columns,
-        header=config.header,
-        format=format,
-        encoding=config.encoding,
-        split=split,
-        bad_rows=bad_rows,
-    )
+    table = read_columns(path, columns, config, split, bad_rows)
     return _combine_columns(table, config.target, bad_rows) if len(columns) > 2 else table
 
 

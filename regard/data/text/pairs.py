@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from regard.data.bad_rows import BadRows
-from regard.data.config import Header, OnBad, PairFormat, PairsConfig
+from regard.data.config import OnBad, PairsConfig, Tables
 from regard.data.held_out import join_files
 from regard.data.tables import Table, as_text, decode_line, locate, read_lines, read_table
 from regard.data.text.huggingface import is_data_set, read_data_set
 from regard.errors import UserError
+
+_DEFAULT = PairsConfig()
 
 
 @dataclass(frozen=True)
@@ -61,18 +63,7 @@ def read_split(config: PairsConfig, split: Literal["train", "val", "test"]) -> P
     targets = getattr(config, f"{split}_target") or [None] * len(paths)
     parts = []
     for path, target in zip(paths, targets, strict=True):
-        pairs = read_pairs(
-            path,
-            target=target,
-            format=config.format,
-            source_column=config.source_column,
-            target_column=config.target_column,
-            header=config.header,
-            encoding=config.encoding,
-            on_bad=config.on_bad,
-            split=split,
-        )
-        parts.append(pairs)
+        parts.append(read_pairs(path, config, target=target, split=split))
     return join_pairs(parts)
 
 
@@ -90,69 +81,46 @@ def join_pairs(parts: Sequence[Pairs]) -> Pairs:
 
 def read_pairs(
     path: str | Path,
+    config: Tables = _DEFAULT,
     *,
     target: str | Path | None = None,
-    format: PairFormat = "auto",
-    source_column: int | str | None = None,
-    target_column: int | str | None = None,
-    header: Header = "auto",
-    encoding: str = "utf-8",
-    on_bad: OnBad = "error",
     split: str = "train",
     names: tuple[str, str] = ("source", "target"),
 ) -> Pairs:
     """Read all pairs of a table, of two parallel text files (`path` and `target`), or of a data set
     (a folder, or hf:NAME[:CONFIG][#SPLIT]).
 
-    source_column, target_column: names, or numbers from 1; nested fields have dots.
     names: usual names of the columns.
     Raises:  UserError naming the file and the row.
     """
-    bad_rows, origin = BadRows(on_bad, "pairs"), str(path)
+    bad_rows, origin = BadRows(config.on_bad, "pairs"), str(path)
     rows: Iterable[tuple[int, Sequence[Any]]]
     if target is not None:
-        rows = _read_parallel(Path(path), Path(target), encoding, bad_rows)
+        rows = _read_parallel(Path(path), Path(target), config.encoding, bad_rows)
         origin = f"{path} + {target}"
-    elif format == "text":
+    elif getattr(config, "format", "auto") == "text":
         raise UserError(f"{path}: two parallel text files need the target file, too.")
     else:
-        columns = [(names[0], source_column), (names[1], target_column)]
-        rows = read_columns(
-            path,
-            columns,
-            header=header,
-            format=format,
-            encoding=encoding,
-            split=split,
-            bad_rows=bad_rows,
-        )
+        columns = [(name, getattr(config, f"{name}_column", None)) for name in names]
+        rows = read_columns(path, columns, config, split, bad_rows)
     return collect_pairs(rows, origin, names, bad_rows)
 
 
 def read_columns(
     path: str | Path,
     columns: Sequence[tuple[str, int | str | None]],
-    *,
-    header: Header,
-    format: PairFormat,
-    encoding: str,
+    config: Tables,
     split: str,
     bad_rows: BadRows,
 ) -> Table:
     """Return columns of a table or a data set: usual names, and those chosen."""
     found = [chosen or name for name, chosen in columns]
     by_position = not any(chosen for _, chosen in columns)
+    format = getattr(config, "format", "auto")
     if format == "huggingface" or (format == "auto" and is_data_set(path)):
         return read_data_set(str(path), list(map(str, found)), split=split, bad_rows=bad_rows)
-    assert format != "text"
     table = read_table(
-        path,
-        found,
-        header=header,
-        by_position=by_position,
-        format=format,
-        encoding=encoding,
-        bad_rows=bad_rows,
+        path, found, config, by_position=by_position, format=format, bad_rows=bad_rows
     )
     return replace(table, is_by_position=by_position and list(table.names) != found)
 

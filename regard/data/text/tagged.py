@@ -23,7 +23,7 @@ from regard.data.config import TaggedConfig
 from regard.data.formats.spans import read_span_rows, read_spans, recognize
 from regard.data.tables import (
     FORMATS,
-    CellOfRow,
+    Input,
     column_names,
     decode_line,
     excerpt,
@@ -91,15 +91,14 @@ def read_tagged(path: str | Path, config: TaggedConfig) -> TaggedSentences:
     return TaggedSentences(tuple(tokens), tuple(tags), tuple(lines), str(path), notices)
 
 
-def read_words(path: Path, config: TaggedConfig) -> Iterator[CellOfRow]:
+def read_words(path: Path, config: TaggedConfig) -> Iterator[Input]:
     """Yield the words of each sentence of a file, with or without tags, or its text in formats of
     texts; or in its place the problem of a sentence."""
     bad_rows = BadRows("skip")
     if field := _find_text_column(path, config):
         format, before = "auto" if config.format in ("auto", "spans") else "jsonl", None
-        options: Any = {"header": config.header, "format": format, "encoding": config.encoding}
-        for cell in read_column(path, field, field, **options):
-            row = cell.content, cell.columns.get("sentence")
+        for cell in read_column(path, field, field, config, format):
+            row = cell.value, cell.columns.get("sentence")
             if not row[1] or row != before:  # else a row of another span
                 yield cell
             before = row
@@ -107,7 +106,7 @@ def read_words(path: Path, config: TaggedConfig) -> Iterator[CellOfRow]:
     sentences = _read_sentences(path, config, bad_rows, has_tags=False)
     for problem, sentence in bad_rows.in_order(sentences):
         number, words, _ = sentence or (None, [], [])
-        yield CellOfRow(number, words, problem=problem)
+        yield Input(words, str(path), number, problem=problem)
 
 
 def encode_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
@@ -155,12 +154,11 @@ def _read_sentences(
     rows = read_table(
         path,
         columns[: 1 + has_tags],
+        config,
         optional=_SENTENCE if format == "csv" else (),
         blank_rows=format == "csv",
-        header=config.header,
         by_position=config.token_column is None and config.tag_column is None,
         format=format,
-        encoding=config.encoding,
         bad_rows=bad_rows,
     )
     join = _join_rows if format == "csv" else _check_lists

@@ -27,8 +27,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.masks import Padded
+from regard.data.config import Tables
 from regard.data.held_out import split_data
-from regard.data.tables import read_column
+from regard.data.tables import TABLES, Input, read_column
 from regard.data.tokenizer import Tokenizer, TrainedTokenizer, load_tokenizer
 from regard.errors import UserError
 from regard.layers.pool import ClassToken, MeanPooling
@@ -36,7 +37,6 @@ from regard.look.maps import SampleMaps
 from regard.look.sample import Sample
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.entry import Entry
-from regard.recipes.base.inputs import TABLES, Input
 from regard.recipes.base.run import ARTIFACTS, Run
 from regard.system.files import plain_name
 from regard.trace import Trace
@@ -48,6 +48,14 @@ DataT = TypeVar("DataT")
 
 class EmptyAnswerError(UserError):
     """The answer to an input is empty, so it has no probability to differentiate."""
+
+
+class Prompt(NamedTuple):
+    """A text, its ids without EOS, and the number of the input, which seeds its sampling."""
+
+    text: str
+    ids: list[int]
+    number: int
 
 
 class Ranked(NamedTuple):
@@ -324,8 +332,8 @@ class Recipe(ABC, Generic[ConfigT]):
         An input that cannot be read has a `problem`, if the file is a list of inputs. Of other
         files, it is an error, or left out and reported (skip_bad).
         """
-        if column := self.input_column(path):
-            yield from self._read_column(path, column)
+        if name := self.input_column(path):
+            yield from self._read_column(path, name)
             return
         options = {"test": str(path), "on_bad": "skip" if skip_bad else None}
         dataset = self.change(options, for_test=True).read("test")
@@ -343,18 +351,14 @@ class Recipe(ABC, Generic[ConfigT]):
 
     def _read_column(self, path: Path, name: str) -> Iterator[Input]:
         """Yield the texts in a column, or the images whose files are named in it."""
-        data = self.settings.data
-        options: Any = {option: getattr(data, option, "auto") for option in ("header", "format")}
-        options["encoding"] = getattr(data, "encoding", "utf-8")
-        chosen = getattr(data, f"{name}_column", None)
-        for number, cell in enumerate(read_column(path, name, chosen, **options)):
+        data, chosen = self.settings.data, getattr(self.settings.data, f"{name}_column", None)
+        config = data if isinstance(data, Tables) else Tables()
+        cells = read_column(path, name, chosen, config, getattr(data, "format", "auto"))
+        for number, cell in enumerate(cells):
             if number == 0 and chosen is None and cell.column != name:
                 self.notify(f"{path}: without a column {name}, {cell.column!r} is read")
-            value, file, line = cell.content, str(path), cell.number
-            if name == "file":
-                value = file = str(path.parent / cell.content.strip())
-                line = None
-            yield Input(value, file, line, cell.column, cell.columns, cell.problem)
+            file = str(path.parent / cell.value.strip())
+            yield cell._replace(value=file, file=file, line=None) if name == "file" else cell
 
     def to_rows(self, answer: Answer, suffix: str, number: int) -> list[dict[str, Any]]:
         """Return an answer as rows of a table: those of the best answers, or one of the keys of

@@ -22,13 +22,13 @@ from regard.data.held_out import join_files
 from regard.data.images.box_batches import BoxBatches, Frame, resize_and_pad
 from regard.data.images.boxes import read_boxes
 from regard.data.images.files import ENDINGS
+from regard.data.tables import TABLES
 from regard.look.sample import Sample
 from regard.models.build import build_detector
 from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.detection import DetectionRecipe
-from regard.recipes.base.inputs import TABLES
 from regard.recipes.base.pictures import patch_axis, to_image
 from regard.recipes.base.recipe import Example
 from regard.recipes.boxes.config import BoxesRunConfig

@@ -44,9 +44,8 @@ from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.config import check_positions
 from regard.recipes.base.entry import Entry
-from regard.recipes.base.inputs import Prompt
 from regard.recipes.base.pictures import InputShape, to_picture
-from regard.recipes.base.recipe import Answer, Dataset, Example, Recipe, View
+from regard.recipes.base.recipe import Answer, Dataset, Example, Prompt, Recipe, View
 from regard.recipes.base.run import Run
 from regard.recipes.base.scoring import device_of, loss_per_token
 from regard.recipes.draw import stages

@@ -34,6 +34,7 @@ from regard.data.sound.events import (
 )
 from regard.data.sound.files import ENDINGS, decode_sound
 from regard.data.sound.recordings import is_recordings, make_sounds, read_recordings
+from regard.data.tables import TABLES, Input
 from regard.data.text.labels import Labels
 from regard.errors import UserError
 from regard.look.sample import Axis, DetectedEvent, Sample, Sound, format_score
@@ -41,7 +42,6 @@ from regard.models.build import build_detector
 from regard.models.model import Model
 from regard.models.readers.sound import FrameReader
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.inputs import TABLES, Input
 from regard.recipes.base.recipe import Answer, Dataset, Example, File, Recipe, Results, View
 from regard.recipes.base.scoring import device_of, set_log_prob
 from regard.recipes.events.config import EventsRunConfig

@@ -21,12 +21,12 @@ from torch import Tensor
 from regard.data.images.dataset import ImageDataset
 from regard.data.images.files import ENDINGS
 from regard.data.images.image_batches import ImageBatch, ImageBatches
+from regard.data.tables import TABLES
 from regard.look.sample import Sample
 from regard.models.build import build_classifier
 from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.inputs import TABLES
 from regard.recipes.base.pictures import ImageSplits, InputShape, patch_axis, to_picture
 from regard.recipes.base.recipe import Dataset, Example
 from regard.recipes.images.config import ImagesRunConfig

@@ -44,8 +44,16 @@ from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.decoder import explain_tokens
-from regard.recipes.base.inputs import Prompt
-from regard.recipes.base.recipe import Answer, Dataset, Example, Ranked, Recipe, View, one_line
+from regard.recipes.base.recipe import (
+    Answer,
+    Dataset,
+    Example,
+    Prompt,
+    Ranked,
+    Recipe,
+    View,
+    one_line,
+)
 from regard.recipes.base.scoring import TeacherInputs, device_of, mean_nll
 from regard.recipes.language.config import LanguageRunConfig
 from regard.system.progress import track

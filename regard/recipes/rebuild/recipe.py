@@ -24,6 +24,7 @@ from regard.data.batches import InputBatches
 from regard.data.config import ImagesConfig, VectorsConfig
 from regard.data.held_out import split_data
 from regard.data.images.files import ENDINGS
+from regard.data.tables import TABLES
 from regard.data.vectors import VectorDataset, make_curve, parse_vector, read_vectors
 from regard.errors import UserError
 from regard.look.manifold import FINE, STEPS, X_STEPS, Manifold, plane
@@ -31,7 +32,6 @@ from regard.models.autoencoders.autoencoder import Autoencoder, AutoencoderBase
 from regard.models.autoencoders.latent import LatentVariableModel
 from regard.models.autoencoders.quantized import QuantizedAutoencoder
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.inputs import TABLES
 from regard.recipes.base.pictures import ImageSplits, InputShape
 from regard.recipes.base.recipe import Answer, Dataset, Example, Recipe, View, plan_by_count
 from regard.recipes.base.scoring import device_of

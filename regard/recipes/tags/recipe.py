@@ -22,6 +22,7 @@ from regard.data.bad_rows import BadRows
 from regard.data.batches import pad
 from regard.data.embedded.tags import make_sentences
 from regard.data.held_out import join_files
+from regard.data.tables import TABLES, Input
 from regard.data.text.labels import Labels
 from regard.data.text.tagged import (
     TaggedBatches,
@@ -38,7 +39,6 @@ from regard.models.build import build_tagger
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.answers import NamedEntity, TagsAnswer
-from regard.recipes.base.inputs import TABLES, Input
 from regard.recipes.base.recipe import (
     Answer,
     Dataset,
@@ -191,9 +191,7 @@ class TagsRecipe(FileRecipe[TagsRunConfig]):
         return predicted, log_probs
 
     def read_inputs(self, path: Path, *, skip_bad: bool = False) -> Iterator[Input]:
-        for cell in read_words(path, self.config.data):
-            place = str(path), cell.number, cell.column, cell.columns
-            yield Input(cell.content, *place, problem=cell.problem)
+        return read_words(path, self.config.data)
 
     def shorten(self, value: str | Sequence[str]) -> str | list[str]:
         tokens, offsets = _split(value)

@@ -57,7 +57,7 @@ def test_spans_are_tags_of_words(tmp_path, format, record):
         data = read(tmp_path, format, record, record, name=name)
         assert (data.tokens, data.tags) == ((WORDS,) * 2, (TAGS,) * 2)
     cells = read_words(tmp_path / "a.jsonl", TaggedConfig(format=format))
-    assert [(cell.number, cell.content, cell.problem) for cell in cells] == [
+    assert [(cell.line, cell.value, cell.problem) for cell in cells] == [
         (1, TEXT, ""),
         (2, TEXT, ""),
     ]
@@ -178,11 +178,11 @@ def test_texts_of_a_table_with_a_column_of_sentences_are_all_inputs(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("sentence,text\n1,Ana left.\n1,in Oslo\n1,in Oslo\n2,bye\n", encoding="utf-8")
     cells = read_words(path, TaggedConfig())
-    assert [cell.content for cell in cells] == ["Ana left.", "in Oslo", "bye"]
+    assert [cell.value for cell in cells] == ["Ana left.", "in Oslo", "bye"]
 
 
 def test_spans_of_a_csv_count_the_characters_of_its_line_ends(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes(b'text,start,end,label\r\n"in\r\nOslo",4,8,GPE\r\n')
     assert read_tagged(path, TaggedConfig()).tags == (("O", "B-GPE"),)
-    assert [cell.content for cell in read_words(path, TaggedConfig())] == ["in\r\nOslo"]
+    assert [cell.value for cell in read_words(path, TaggedConfig())] == ["in\r\nOslo"]

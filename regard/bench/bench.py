@@ -36,24 +36,16 @@ MAX_NEW_TOKENS = 50
 
 
 def bench(
-    folder: str | Path,
-    *,
-    device: str = "cpu",
-    engines: Sequence[str] = ("auto",),
-    seconds: float = 2.0,
-    batches: int = 8,
-    inputs: Sequence[Any] = (),
-    notify: Callable[[str], None] = print,
+    folder: Path, options: Any, inputs: Sequence[Any], notify: Callable[[str], None]
 ) -> dict[str, Any]:
     """Measure the speed of a run on this machine; the result can be written as JSON.
 
-    engines: inference engines; training always uses torch.
-    seconds: duration of each of about ten measurements.
-    batches: maximum number of different training batches.
-    inputs:  inputs of `predict`; the run's test data if not given.
+    options: BenchOptions of the command line. Training always uses torch.
+    inputs:  inputs of `predict`; the run's test data if there are none.
     notify:  called with a message when a measurement starts.
     Raises:  UserError as `load`. If data are missing, an entry `missing` has the reason.
     """
+    device, seconds = options.device, options.seconds
     reference = load(folder, engine="torch", device=device, notify=notify)
     weights = list(reference._model.parameters())
     target = weights[0].device
@@ -70,23 +62,30 @@ def bench(
     notify("measuring training")
     try:
         results["training"] = measure_training(
-            reference.recipe, reference._model, target, seconds=seconds, max_batches=batches
+            reference.recipe,
+            reference._model,
+            target,
+            seconds=seconds,
+            max_batches=options.batches,
         )
     except (UserError, OSError) as error:
         results["training"] = {"missing": str(error)}
     results["inference"] = []
     try:
-        inputs = inputs or _test_inputs(reference)
+        first = islice(inputs or reference._read_test(reference.recipe).inputs, MAX_BATCH)
+        inputs = [item for item in first if not isinstance(item, str) or item.strip()]
+        if not inputs:
+            raise UserError("all inputs are empty")
     except (UserError, OSError) as error:
         results["inference_missing"] = str(error)
         return results
-    for name in dict.fromkeys(engines):
+    for name in dict.fromkeys(options.engine):
         trained = load(folder, engine=name, device=device, notify=notify)
-        for mode, options in inference_modes(trained).items():
+        for mode, decoding in inference_modes(trained).items():
             notify(f"measuring {mode} by {trained.engine.name}")
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # `predict` reports unusual inputs
-                rates = measure_inference(trained, inputs, options, target, seconds=seconds)
+                rates = measure_inference(trained, inputs, decoding, target, seconds=seconds)
             results["inference"].append({"mode": mode, "engine": trained.engine.name} | rates)
     return results
 
@@ -184,11 +183,3 @@ def measure_inference(
         "batched_answers_per_second": 1 / together,
         "profile": profile_call(answer_each, device),
     }
-
-
-def _test_inputs(trained: TrainedRun) -> list[Any]:
-    first = islice(trained._read_test(trained.recipe).inputs, MAX_BATCH)
-    inputs = [item for item in first if not isinstance(item, str) or item.strip()]
-    if not inputs:
-        raise UserError("all inputs are empty")
-    return inputs

@@ -43,8 +43,6 @@ class BenchOptions(UseOptions):
 def run(argv: list[str]) -> int:
     """Parse the options, run the measurements and print the report."""
     command = read_command(argv, BenchOptions(), usage=USAGE, about=ABOUT)
-    if command is None:
-        return DONE
     options = command.own
     # Silence torch's profiler on stderr; the variable is read when torch is loaded.
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
@@ -56,14 +54,6 @@ def run(argv: list[str]) -> int:
     keep_freed_memory()  # as in training
     with say_if_slow("loading PyTorch"):
         module = importlib.import_module("regard.bench.bench")
-    results = module.bench(
-        command.folder,
-        device=options.device,
-        engines=options.engine,
-        seconds=options.seconds,
-        batches=options.batches,
-        inputs=inputs,
-        notify=print_notice,
-    )
+    results = module.bench(command.folder, options, inputs, print_notice)
     print(json.dumps(results, ensure_ascii=False) if options.json else format_report(results))
     return DONE

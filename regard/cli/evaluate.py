@@ -40,8 +40,6 @@ def run(argv: list[str]) -> int:
     command = read_command(
         argv, EvaluateOptions(), usage=USAGE, about=ABOUT, settings_of=test_settings
     )
-    if command is None:
-        return DONE
     folder, record, options, _ = command
     if not record.config.data.test:
         record = replace(record, config=keep_test(record.config, read_run(folder).config))

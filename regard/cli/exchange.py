@@ -9,8 +9,8 @@ from regard.cli.runs import UseOptions, load_trained, read_command, say_if_slow
 from regard.errors import DONE, UserError
 from regard.exchange.formats import FORMATS, check_new_folder, export
 from regard.settings.declare import settings
-from regard.settings.help import page, two_columns
-from regard.settings.options import NoSettings, option_name, parse, wants_help
+from regard.settings.help import show_help, two_columns
+from regard.settings.options import NoSettings, option_name, parse
 from regard.settings.tree import collect_groups
 from regard.system.verbosity import print_notice
 
@@ -47,9 +47,7 @@ class ImportOptions:
 
 def run_import(argv: list[str]) -> int:
     """Parse the options and import the folder."""
-    if wants_help(argv):
-        print(page(_IMPORT, _ABOUT_IMPORT, collect_groups(ImportOptions())))
-        return DONE
+    show_help(argv, _IMPORT, _ABOUT_IMPORT, collect_groups(ImportOptions()))
     parsed = parse(argv, ImportOptions(), NoSettings(), max_positionals=1)
     out = parsed.own.run
     if not parsed.positionals or out is None:
@@ -81,8 +79,6 @@ class ExportOptions(UseOptions):
 def run_export(argv: list[str]) -> int:
     """Parse the options, load the run and write the folder."""
     command = read_command(argv, ExportOptions(), usage=_EXPORT, about=_ABOUT_EXPORT)
-    if command is None:
-        return DONE
     options = command.own
     if options.to is None or options.out is None:
         raise UserError(f"--to and --out must be given: {_EXPORT}")

@@ -11,8 +11,8 @@ from regard.cli.runs import say_if_slow
 from regard.errors import DONE
 from regard.lab.registry import CLAIMS, UNDECIDED_HERE, known_verdicts, module_of
 from regard.settings.declare import settings
-from regard.settings.help import page, two_columns
-from regard.settings.options import NoSettings, parse, wants_help
+from regard.settings.help import show_help, two_columns
+from regard.settings.options import NoSettings, parse
 from regard.settings.ranges import Range
 from regard.settings.tree import collect_groups
 from regard.system.lock import lock_folder
@@ -50,9 +50,7 @@ class LabOptions:
 
 def run(argv: list[str]) -> int:
     """List the claims, or run some."""
-    if wants_help(argv):
-        print(page(USAGE, ABOUT, collect_groups(LabOptions())))
-        return DONE
+    show_help(argv, USAGE, ABOUT, collect_groups(LabOptions()))
     parsed = parse(argv, LabOptions(), NoSettings(), max_positionals=len(CLAIMS) + 1)
     options, names = parsed.own, list(dict.fromkeys(parsed.positionals))
     if names == ["all"]:

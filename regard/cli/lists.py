@@ -3,15 +3,13 @@
 from regard.errors import DONE
 from regard.recipes.presets import PRESETS
 from regard.recipes.registry import RECIPES
-from regard.settings.help import page, two_columns
-from regard.settings.options import NoSettings, parse, wants_help
+from regard.settings.help import show_help, two_columns
+from regard.settings.options import NoSettings, parse
 
 
 def list_recipes(argv: list[str]) -> int:
     """List the recipes."""
-    if wants_help(argv):
-        print(page("regard recipes", "List the recipes."))
-        return DONE
+    show_help(argv, "regard recipes", "List the recipes.")
     parse(argv, NoSettings(), NoSettings())
     print(two_columns([(name, entry.summary) for name, entry in RECIPES.items()]))
     print("\n`regard train RECIPE --help` explains every setting of a recipe.")
@@ -20,9 +18,7 @@ def list_recipes(argv: list[str]) -> int:
 
 def list_presets(argv: list[str]) -> int:
     """List the presets."""
-    if wants_help(argv):
-        print(page("regard presets", "List the presets: models of papers, with their sizes."))
-        return DONE
+    show_help(argv, "regard presets", "List the presets: models of papers, with their sizes.")
     parse(argv, NoSettings(), NoSettings())
     rows = [
         (name, f"{preset.sizes} ({preset.source}). Recipes: {', '.join(preset.recipes)}")

@@ -36,6 +36,8 @@ _WeightView = Literal["alignment", "chain", "heat", "boxes", "events", "tracks",
 View = Literal[_WeightView, "walk", "multihead", "contributions", "positions", "manifold"]
 Kind = Literal["encoder self", "decoder self", "cross", "recurrent", "chain", "pooling"]
 _CAPTURE = ".safetensors"
+_FIGURE = ("view", "kind", "layer", "head", "query", "width", "sample")
+"""Options of figures."""
 
 
 @settings
@@ -97,8 +99,6 @@ def run(argv: list[str]) -> int:
     command = read_command(
         argv, LookOptions(), usage=USAGE, about=ABOUT, max_words=100, settings_of=input_settings
     )
-    if command is None:
-        return DONE
     folder, record, options, words = command
     if options.test:
         record = replace(record, config=keep_test(record.config, read_run(folder).config))
@@ -133,7 +133,7 @@ def _check_out(options: LookOptions) -> None:
         check_path(out, options.force, (".html", _CAPTURE))
     if out is not None and options.compare is not None and out.suffix.lower() != ".html":
         raise UserError(f"--compare needs a page, FILE.html, but --out is {out}")
-    for name in ("view", "kind", "layer", "head", "query", "width", "sample"):
+    for name in _FIGURE:
         if getattr(options, name) is not None and not _is_figure(out):
             raise UserError(f"--{name} needs a figure, --out FILE with {', '.join(SUFFIXES)}")
 
@@ -144,17 +144,8 @@ def _write(captures: Sequence[Any], options: LookOptions, folder: Path, name: st
     print("\n".join(titles))
     if _is_figure(options.out):
         for sample, path in _figure_paths(options, [one.partition(" -> ")[0] for one in titles]):
-            captures[0].plot(
-                path,
-                sample=sample,
-                view=options.view,
-                kind=options.kind,
-                layer=options.layer,
-                head=options.head,
-                query=options.query,
-                width=options.width,
-                overwrite=options.force,
-            )
+            chosen = {name: getattr(options, name) for name in _FIGURE} | {"sample": sample}
+            captures[0].plot(path, **chosen, overwrite=options.force)
             print(path)
         return
     out = options.out

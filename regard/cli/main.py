@@ -14,7 +14,7 @@ from functools import partial
 
 from regard import __version__
 from regard.errors import BROKEN_PIPE, DONE, INTERRUPTED, UNUSABLE, UserError, is_out_of_memory
-from regard.settings.help import two_columns
+from regard.settings.help import HelpShown, two_columns
 from regard.system.extras import EXTRAS, missing
 from regard.system.interrupt import interrupted_by_signals
 from regard.system.terminal import one_line, usable_streams
@@ -65,7 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with usable_streams(), interrupted_by_signals(), warnings.catch_warnings():
         warnings.showwarning = partial(_show_warning, set())
         try:
-            with set_verbosity(level):
+            code = DONE
+            with set_verbosity(level), contextlib.suppress(HelpShown):
                 code = _dispatch(words)
             sys.stdout.flush()
             return code

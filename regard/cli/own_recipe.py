@@ -14,8 +14,8 @@ from regard.cli.main import main
 from regard.errors import DONE, UserError
 from regard.recipes.base.entry import Entry
 from regard.recipes.registry import RECIPES, register
-from regard.settings.help import page
-from regard.settings.options import NoSettings, parse, peek_option, wants_help
+from regard.settings.help import show_help
+from regard.settings.options import NoSettings, parse, peek_option
 from regard.system.writing import write_atomically
 
 USAGE = "regard new NAME"
@@ -29,9 +29,7 @@ _TEMPLATE = Path(__file__).with_name("recipe.py.txt")
 
 def write_recipe(argv: list[str]) -> int:
     """Write a recipe of one's own to start from."""
-    if wants_help(argv):
-        print(page(USAGE, ABOUT))
-        return DONE
+    show_help(argv, USAGE, ABOUT)
     parsed = parse(argv, NoSettings(), NoSettings(), max_positionals=1)
     if not parsed.positionals:
         raise UserError(f"NAME is missing. {USAGE}")

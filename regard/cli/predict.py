@@ -72,8 +72,6 @@ def run(argv: list[str]) -> int:
         max_words=1_000_000,
         settings_of=_all_boxes if "--coco" in argv else input_settings,
     )
-    if command is None:
-        return DONE
     folder, record, options, words = command
     words = words or ["-"]
     check_words(words, get_entry(record.recipe).input_of(record.config))

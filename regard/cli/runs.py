@@ -16,7 +16,7 @@ from regard.recipes.base.run import Run
 from regard.recipes.registry import get_entry
 from regard.recipes.run_folder import read_run
 from regard.settings.declare import settings
-from regard.settings.help import page
+from regard.settings.help import show_help
 from regard.settings.options import NoSettings, parse, wants_help
 from regard.settings.ranges import Threads, check_device
 from regard.settings.tree import collect_groups, settings_by_path
@@ -61,8 +61,8 @@ def read_command(
     about: str,
     max_words: int = 0,
     settings_of: Callable[[Run], tuple[Any, list[str]]] | None = None,
-) -> Command | None:
-    """Parse the command line of a command on a run folder; None after its help was printed.
+) -> Command:
+    """Parse the command line of a command on a run folder.
 
     settings_of: function that returns the settings of the run and the paths of those that are
                  options; none by default.
@@ -76,8 +76,7 @@ def read_command(
         groups = [*collect_groups(own), *collect_groups(config)]
         ending = "" if run else "With a RUN, --help also shows the options of that run."
         hidden = settings_by_path(config).keys() - allowed
-        print(page(usage, about, groups, hidden=hidden, ending=ending))
-        return None
+        show_help(argv, usage, about, groups, hidden=hidden, ending=ending)
     if run is None:
         raise UserError(f"RUN is missing: {usage}")
     parsed = parse(argv, own, config, allowed=allowed, max_positionals=1 + max_words)

@@ -11,8 +11,8 @@ from regard.errors import DONE, UserError
 from regard.recipes.run_folder import read_run
 from regard.serve.config import LimitsConfig
 from regard.settings.declare import settings
-from regard.settings.help import page
-from regard.settings.options import NoSettings, parse, wants_help
+from regard.settings.help import show_help
+from regard.settings.options import NoSettings, parse
 from regard.settings.ranges import Range
 from regard.settings.tree import collect_groups
 
@@ -51,9 +51,7 @@ class ServeOptions(DecodingOptions):
 
 def run(argv: list[str]) -> int:
     """Parse the options, load the runs and serve them."""
-    if wants_help(argv):
-        print(page(USAGE, ABOUT, collect_groups(ServeOptions())))
-        return DONE
+    show_help(argv, USAGE, ABOUT, collect_groups(ServeOptions()))
     parsed = parse(argv, ServeOptions(), NoSettings(), allowed=(), max_positionals=64)
     if not parsed.positionals:
         raise UserError(f"RUN is missing: {USAGE}")

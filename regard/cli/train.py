@@ -21,7 +21,7 @@ from regard.recipes.run_folder import (
     read_run,
 )
 from regard.settings.declare import settings
-from regard.settings.help import page, two_columns
+from regard.settings.help import HelpShown, page, show_help, two_columns
 from regard.settings.options import apply_variants, parse, peek_option, wants_help
 from regard.settings.ranges import Seed, Threads
 from regard.settings.tree import apply_changes, collect_groups, to_plain
@@ -72,16 +72,14 @@ def run(argv: list[str]) -> int:
         print(f"{page(USAGE, ABOUT, collect_groups(TrainOptions()))}\n\nRecipes.\n{recipes}\n")
         print("`regard train RECIPE --help` explains the settings of a recipe.")
         return DONE
-    found = read_training(argv, TrainOptions(), usage=USAGE, about=ABOUT)
-    if found is None:
-        return DONE
-    return _train(found[1].run or Path("runs") / found[0].recipe, *found)
+    run, options = read_training(argv, TrainOptions(), usage=USAGE, about=ABOUT)
+    return _train(options.run or Path("runs") / run.recipe, run, options)
 
 
 def read_training(
     argv: Sequence[str], options: OptionsT, *, usage: str, about: str
-) -> tuple[Run, OptionsT] | None:
-    """Parse the options of a training; None after its help or its settings were printed."""
+) -> tuple[Run, OptionsT]:
+    """Parse the options of a training; --help and --print-config print and end the command."""
     init = peek_option(argv, "init")
     preset, file = peek_option(argv, "preset"), peek_option(argv, "config")
     if argv and not argv[0].startswith("-"):
@@ -104,14 +102,12 @@ def read_training(
         changes = read_settings(Path(file))
         config = apply_changes(config, changes, called=lambda name: f"{file}: {name}")
     if wants_help(words):
-        usage = usage.replace("RECIPE", recipe)
         groups = [*collect_groups(options), *collect_groups(apply_variants(config, words))]
-        print(page(usage, about, groups, hidden=entry.unused))
-        return None
+        show_help(words, usage.replace("RECIPE", recipe), about, groups, hidden=entry.unused)
     parsed = parse(words, options, config)
     if parsed.own.print_config:
         print(yaml.safe_dump(to_plain(parsed.config), sort_keys=False, allow_unicode=True), end="")
-        return None
+        raise HelpShown(DONE)
     run = Run(recipe=recipe, seed=parsed.own.seed, config=parsed.config, init=start)
     return run, parsed.own
 

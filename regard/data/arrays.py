@@ -1,4 +1,4 @@
-"""Arrays of .npy and .npz files of NumPy."""
+"""Arrays of .npy and .npz files of NumPy, and of vectors."""
 
 import io
 import zipfile
@@ -24,3 +24,11 @@ def load_arrays(content: bytes, name: str, names: Sequence[str]) -> dict[str, ND
         return {key: loaded[key] for key in names}
     except (*_DAMAGED, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{name}: expected arrays of NumPy ({', '.join(names)}): {error}") from None
+
+
+def stack_vectors(vectors: Sequence[Any]) -> NDArray[np.float32]:
+    """Return vectors as the rows of an array, with NaN in place of None."""
+    width = max((len(vector) for vector in vectors if vector is not None), default=0)
+    empty = np.full(width, np.nan, np.float32)
+    rows = [empty if vector is None else vector for vector in vectors]
+    return np.stack(rows) if rows else np.zeros((0, 0), np.float32)

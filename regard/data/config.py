@@ -7,7 +7,7 @@ from regard.settings.declare import settings
 from regard.settings.ranges import Count, FractionWithin, Length, Range
 
 TableFormat = Literal["auto", "csv", "tsv", "jsonl", "parquet"]
-PairFormat = Literal["auto", "csv", "tsv", "jsonl", "parquet", "text", "huggingface"]
+PairFormat = Literal[TableFormat, "text", "huggingface"]
 SpanFormat = Literal["prodigy", "doccano", "label-studio", "spacy"]
 OnBad = Literal["error", "skip"]
 FeatureKinds = Literal["words", "bigrams", "prefixes"]
@@ -20,14 +20,6 @@ SoundAugmentation = Literal["auto", "none", "speed", "shift", "frequency-mask", 
 
 
 Files = tuple[str, ...] | None
-
-
-def check_encoding(name: str) -> None:
-    """Raise UserError for a name that is not an encoding of text."""
-    try:
-        "x".encode(name)
-    except LookupError as error:
-        raise UserError(f"`encoding` must be one of Python, such as cp1252: {error}.") from None
 
 
 def used_augmentation(names: tuple[str, ...], auto: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -53,10 +45,16 @@ class Splits:
     """Test data, as `train`."""
     val_share: FractionWithin = 0.1
     """Fraction of the training data for validation, a random sample, if `val` is not given."""
+    encoding: str = "utf-8"
+    """Encoding of text files, such as cp1252."""
 
     def __post_init__(self) -> None:
         if self.val and not self.train:
             raise UserError("`train` must be given together with `val`.")
+        try:
+            "x".encode(self.encoding)
+        except LookupError as error:
+            raise UserError(f"`encoding` must be one of Python, such as cp1252: {error}.") from None
 
 
 @settings
@@ -66,14 +64,8 @@ class Tables(Splits):
     on_bad: OnBad = "error"
     """Handling of data that cannot be used: error stops at the first; skip leaves it out and counts
     it."""
-    encoding: str = "utf-8"
-    """Encoding of text files, such as cp1252."""
     header: Header = "auto"
     """Header row of CSV and TSV. auto: CSV has one, and TSV if columns are chosen by name."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_encoding(self.encoding)
 
 
 @settings
@@ -149,7 +141,7 @@ class LabeledConfig(Targets):
     train: Files = None
     """Training texts: FILE.tsv, .csv, .jsonl (also .gz) or .parquet, hf:NAME, or a folder.
     Synthetic reviews if not given."""
-    format: Literal["auto", "csv", "tsv", "jsonl", "parquet", "huggingface"] = "auto"
+    format: Literal[TableFormat, "huggingface"] = "auto"
     """File format. auto: by the name."""
     text_column: Count | str | None = None
     """Column of the text: number (from 1) or name. Default: text, else the first."""
@@ -245,15 +237,12 @@ class TextConfig(Splits):
     such as "The FBI is chasing a criminal on the run ."."""
     val_share: FractionWithin = 0.1
     """Fraction at the end of the training text for validation if `val` is not given."""
-    encoding: str = "utf-8"
-    """Encoding of the files, such as cp1252."""
     line_ends: Literal["keep", "eos"] = "keep"
     """Tokenization of line ends. keep: as they are, like all white space; eos: as the word <eos>,
     and (tokenizers bpe and word) other white space as single spaces."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_encoding(self.encoding)
         if self.train is not None and self.built_in != "dates":
             raise ValueError(f"built_in must not be given with train, got {self.built_in}")
 
@@ -436,18 +425,7 @@ class TaggedConfig(Tables):
     train: Files = None
     """Training sentences: columns of token and tag with a blank line between sentences, FILE.csv,
     FILE.jsonl or FILE.parquet, or texts with spans (`format`). Synthetic sentences if not given."""
-    format: Literal[
-        "auto",
-        "columns",
-        "csv",
-        "jsonl",
-        "parquet",
-        "spans",
-        "prodigy",
-        "doccano",
-        "label-studio",
-        "spacy",
-    ] = "auto"
+    format: Literal["auto", "columns", "csv", "jsonl", "parquet", "spans", SpanFormat] = "auto"
     """File format. auto: by the suffix (.csv, .jsonl, .parquet), else columns. spans: a table with
     a row for each span of a text (text, start, end, label), as a .csv without tokens is anyway.
     prodigy, doccano, label-studio, spacy: JSON of texts with labeled spans of characters."""

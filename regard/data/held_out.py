@@ -77,20 +77,10 @@ def hold_out(
     return train, sorted(val)
 
 
-def split_data(
-    data: Any,
-    share: float,
-    noun: str,
-    *,
-    seed: int,
-    groups: Sequence[Hashable] | None = None,
-    labels: Sequence[Iterable[Hashable]] | None = None,
-) -> tuple[Any, Any]:
-    """Return the training and validation data of a data set with `take`, as `hold_out`."""
+def split_data(data: Any, share: float, noun: str, **options: Any) -> tuple[Any, Any]:
+    """Return the training and validation data of a data set with `take`; options of `hold_out`."""
     count, origin = len(data), data.origin
-    train, val = hold_out(
-        count, share, seed=seed, origin=origin, noun=noun, groups=groups, labels=labels
-    )
+    train, val = hold_out(count, share, origin=origin, noun=noun, **options)
     notice = describe_held_out(len(val), count, share, origin=origin, noun=noun)
     return data.take(train), replace(data.take(val), notices=(notice,))
 

@@ -22,18 +22,18 @@ from regard.errors import UserError
 from regard.system.extras import import_extra
 from regard.system.files import check_file, open_text, read_bytes, suffix_of
 
-FORMATS: dict[str, TableFormat] = {
+_FORMATS: dict[str, TableFormat] = {
     ".csv": "csv",
     ".tsv": "tsv",
     ".tab": "tsv",
-    ".txt": "tsv",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "jsonl",
     ".parquet": "parquet",
 }
-TABLES = tuple(suffix for suffix in FORMATS if suffix != ".txt")
+TABLES = (*_FORMATS,)
 """Suffixes of files whose rows are inputs."""
+FORMATS = _FORMATS | {".txt": "tsv"}
 FILE_COLUMNS = ("file", "image", "filename")
 _MISSING, _DEFAULT = -1, Tables()
 csv.field_size_limit(2**31 - 1)  # of this process; Python's default is 131,072 characters

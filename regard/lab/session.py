@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import date
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -39,7 +38,10 @@ def run_claim(
     Raises: UserError for an unknown claim, and for files of another run without `force`.
     """
     module, path = load_module(name), out / f"{name}.json"
-    claim, source = module.CLAIM, _source_hash(module)
+    # Finished seeds hold only for this code: of the claim and of the lab.
+    paths = (Path(str(module.__file__)), *sorted(Path(__file__).parent.glob("*.py")))
+    source = hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:16]
+    claim = module.CLAIM
     settings = {"claim": name, "source": source, "seeds": list(seeds), "quick": quick}
     record: dict[str, Any] = settings | {"rates": {}, "numbers": {}, "seconds": 0.0}
     if path.is_file() and not force:
@@ -86,12 +88,6 @@ def run_claim(
     write_atomically(out / f"{name}.md", page)
     _write(path, record)
     return record, page
-
-
-def _source_hash(module: ModuleType) -> str:
-    """Return the hash of the claim's file and of the lab's; finished seeds hold for it alone."""
-    paths = (Path(str(module.__file__)), *sorted(Path(__file__).parent.glob("*.py")))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:16]
 
 
 def _write(path: Path, record: dict[str, Any]) -> None:

@@ -175,7 +175,9 @@ class ClassToken(FirstItem):
     def forward(self, items: Padded) -> Float[Tensor, "batch size"]:
         if self.also == "none":
             return super().forward(items)
-        return torch.cat((items.items[:, 0], self._second(items)), -1)
+        is_mean = self.also == "mean"
+        second = MeanPooling()(self._others(items)) if is_mean else items.items[:, 1]
+        return torch.cat((items.items[:, 0], second), -1)
 
     def decompose(self, items: Padded) -> PooledTerms:
         first = super().decompose(items)
@@ -188,10 +190,6 @@ class ClassToken(FirstItem):
             second = torch.zeros_like(first.terms)
             second[:, 0, 1] = items.items[:, 1]
         return _one_part("first item", torch.cat((first.terms, second), -1)[:, 0])
-
-    def _second(self, items: Padded) -> Tensor:
-        is_mean = self.also == "mean"
-        return MeanPooling()(self._others(items)) if is_mean else items.items[:, 1]
 
     def _others(self, items: Padded) -> Padded:
         """Return the items after the learned ones."""

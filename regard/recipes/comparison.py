@@ -31,8 +31,12 @@ def compare_runs(runs: Sequence[TrainedRun], *, samples: int, examples: int) -> 
                 f"{dataset.origin} and {other.origin} differ; --data.test FILE evaluates all runs "
                 f"on the same data"
             )
-    metrics: dict[str, Any] = {}
-    estimates = _estimate(runs, results, count, samples)
+    metrics, estimates = dict[str, Any](), dict[str, list[Estimate]]()
+    if names := [name for name in TEXT_METRICS if name in first.scores]:
+        outputs, config = [found.outputs for found in results], runs[0].config.bleu
+        options = {"names": names, "samples": samples}
+        estimates |= paired_test(outputs, first.references, config, **options)
+    estimates |= paired_bootstrap([one.rescore for one in results], count, samples=samples)
     for name, value in first.scores.items():
         if name in estimates:
             metrics[name] = [one._asdict() for one in estimates[name]]
@@ -52,18 +56,6 @@ def _examples(dataset: Dataset[Any], results: Results) -> list[str]:
     names = dataset.inputs if dataset.names is None else dataset.names
     targets = results.references or dataset.references or names
     return [f"{name}\t{target}" for name, target in zip(names, targets, strict=True)]
-
-
-def _estimate(
-    runs: Sequence[TrainedRun], results: Sequence[Results], count: int, samples: int
-) -> dict[str, list[Estimate]]:
-    estimates = {}
-    names = [name for name in TEXT_METRICS if name in results[0].scores]
-    if names:
-        outputs, config = [found.outputs for found in results], runs[0].config.bleu
-        options = {"names": names, "samples": samples}
-        estimates |= paired_test(outputs, results[0].references, config, **options)
-    return estimates | paired_bootstrap([one.rescore for one in results], count, samples=samples)
 
 
 def _find_differences(

@@ -12,10 +12,8 @@ Source: jamieson2016 (successive halving).
 """
 
 import contextvars
-import csv
 import functools
 import importlib
-import io
 import json
 import math
 import statistics
@@ -29,6 +27,7 @@ from regard.recipes.base.run import ARTIFACTS, Run
 from regard.recipes.metrics.report import metric_names
 from regard.system.files import read_json
 from regard.system.progress import track
+from regard.system.table_writer import open_table_atomically
 from regard.system.terminal import table
 from regard.system.verbosity import set_verbosity
 from regard.system.writing import write_atomically
@@ -194,14 +193,10 @@ def write_summary(
 ) -> None:
     """Write sweep.json, sweep.csv and curves.png to the folder of a sweep."""
     write_atomically(folder / "sweep.json", json.dumps(summary, indent=2) + "\n")
-    rows = []
-    for row in summary["combinations"]:
-        rows += [row["values"] | one for one in row["runs"]]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomically(folder / "sweep.csv", text.getvalue())
+    with open_table_atomically(folder / "sweep.csv", {}) as rows:
+        for row in summary["combinations"]:
+            for one in row["runs"]:
+                rows.write(row["values"] | one)
     metric, curves = summary["metric"], dict[str, list[list[tuple[int, float]]]]()
     for combination in combinations:
         label = ", ".join(f"{name} {value}" for name, value in combination[0].values.items())

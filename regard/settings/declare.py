@@ -10,6 +10,7 @@ run.json (regard.settings.values).
 """
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar, dataclass_transform, get_type_hints
 
@@ -40,6 +41,14 @@ def settings(cls: ClassT) -> ClassT:
 
         cls.__post_init__ = check  # pyrefly: ignore[missing-attribute]
     return dataclass(frozen=True, kw_only=True)(cls)  # pyrefly: ignore[bad-return]
+
+
+def check_unused(config: Any, names: Iterable[str], reason: str) -> None:
+    """Raise ValueError for settings that have no effect, unless they are the default."""
+    for name in names:
+        value = getattr(config, name)
+        if value != getattr(type(config), name):
+            raise ValueError(f"{name} has no effect with {reason}: leave it out, got {value}")
 
 
 def convert(cls: type, name: str, given: object) -> Any:

@@ -3,12 +3,27 @@
 import shutil
 import textwrap
 from collections.abc import Collection, Sequence
+from typing import Any
 
-from regard.settings.options import option_name
+from regard.errors import DONE
+from regard.settings.options import option_name, wants_help
 from regard.settings.tree import Group, Setting
 
 LEFT = 34
 """Width of the column of option names."""
+
+
+class HelpShown(SystemExit):
+    """End of a command whose help page was printed."""
+
+
+def show_help(
+    argv: Sequence[str], usage: str, about: str, groups: Sequence[Group] = (), **options: Any
+) -> None:
+    """Print the help page of a command and end it, if its command line has --help."""
+    if wants_help(argv):
+        print(page(usage, about, groups, **options))
+        raise HelpShown(DONE)
 
 
 def page(

@@ -1,4 +1,4 @@
-"""JSON schemas of kinds of settings, and of types of answers (TypedDict). (no torch)"""
+"""JSON schemas of kinds of settings, and of types of answers. (no torch)"""
 
 from typing import Any, NotRequired, get_args, get_origin, get_type_hints, is_typeddict
 
@@ -13,18 +13,18 @@ _NAMES = {int: "integer", float: "number", bool: "boolean", str: "string"}
 
 
 def type_schemas(kind: type[Any]) -> dict[str, Schema]:
-    """Return the schema of a TypedDict, and those of the types that it names, by name.
+    """Return the schema of a TypedDict or NamedTuple, and by name those of the types that it names.
 
     The schema of another type is that of any object.
     """
-    if not is_typeddict(kind):
+    if not _is_named(kind):
         return {"AnyObject": {"type": "object", "properties": {}, "required": []}}
     found: dict[str, Schema] = {}
     waiting = [kind]
     while waiting:
         own = waiting.pop()
         hints, docs = get_type_hints(own, include_extras=True), field_docs(own)
-        properties = {}
+        required, properties = getattr(own, "__required_keys__", hints), {}
         for name, hint in hints.items():
             is_optional = get_origin(hint) is NotRequired
             schema = _type_schema(get_args(hint)[0] if is_optional else hint, waiting)
@@ -33,7 +33,7 @@ def type_schemas(kind: type[Any]) -> dict[str, Schema]:
             "type": "object",
             "description": own.__doc__,
             "properties": properties,
-            "required": [name for name in hints if name in own.__required_keys__],
+            "required": [name for name in hints if name in required],
             "additionalProperties": False,
         }
     return found
@@ -55,9 +55,14 @@ def kind_schema(kind: Kind) -> Schema:
     return {"anyOf": [schema, {"type": "null"}]} if kind.optional else schema
 
 
+def _is_named(hint: Any) -> bool:
+    """Return True for a TypedDict or a NamedTuple, an object of JSON."""
+    return is_typeddict(hint) or hasattr(hint, "_fields")
+
+
 def _type_schema(hint: Any, named: list[type[Any]]) -> Schema:
     """Return the schema of an annotation, and add the types that it names to a list."""
-    if is_typeddict(hint):
+    if _is_named(hint):
         named.append(hint)
         return {"$ref": f"{REFERENCE}{hint.__name__}"}
     if get_origin(hint) is list:

@@ -2,7 +2,6 @@
 
 import importlib
 import json
-from contextlib import ExitStack, redirect_stdout
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
@@ -16,13 +15,13 @@ from regard.recipes.base.run import Run
 from regard.recipes.metrics.report import metric_names
 from regard.recipes.run_folder import read_run
 from regard.settings.declare import settings
-from regard.settings.help import page
-from regard.settings.options import parse, wants_help
+from regard.settings.help import show_help
+from regard.settings.options import parse
 from regard.settings.ranges import Range
 from regard.settings.tree import collect_groups, settings_by_path
 from regard.system.progress import show_progress
 from regard.system.terminal import table
-from regard.system.writing import open_text_atomically, valid_text
+from regard.system.writing import valid_text, write_atomically
 
 USAGE = "regard compare RUN RUN ... [options]"
 ABOUT = (
@@ -53,9 +52,7 @@ class CompareOptions(DecodingOptions):
 def run(argv: list[str]) -> int:
     """Parse the options, evaluate the runs and print what differs."""
     folders = [*takewhile(lambda word: not word.startswith("-"), argv)]
-    if wants_help(argv):
-        print(page(USAGE, ABOUT, collect_groups(CompareOptions())))
-        return DONE
+    show_help(argv, USAGE, ABOUT, collect_groups(CompareOptions()))
     if len(folders) < 2:
         raise UserError(f"two or more RUNs are needed: {USAGE}")
     options, records = CompareOptions(), list[Run]()
@@ -78,13 +75,11 @@ def run(argv: list[str]) -> int:
         module = importlib.import_module("regard.recipes.comparison")
         found = module.compare_runs(runs, samples=options.samples, examples=options.examples)
     result = {"recipe": records[0].recipe, "runs": folders, "settings": _differing(records)} | found
-    with ExitStack() as stack:
-        if options.out is not None:
-            stack.enter_context(
-                redirect_stdout(stack.enter_context(open_text_atomically(options.out)))
-            )
-        text = json.dumps(result, ensure_ascii=False) if options.json else _format(result)
+    text = json.dumps(result, ensure_ascii=False) if options.json else _format(result)
+    if options.out is None:
         print(valid_text(text))
+    else:
+        write_atomically(options.out, text + "\n")
     return DONE
 
 

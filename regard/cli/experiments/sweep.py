@@ -16,8 +16,7 @@ from regard.recipes.registry import RECIPES, get_entry
 from regard.recipes.run_folder import check_run_folder
 from regard.recipes.sweep import SweepRun, format_sweep, summarize, train_all, write_summary
 from regard.settings.declare import settings
-from regard.settings.help import page
-from regard.settings.options import wants_help
+from regard.settings.help import show_help
 from regard.settings.ranges import Range
 from regard.settings.tree import collect_groups
 from regard.system.allocator import keep_freed_memory
@@ -52,17 +51,12 @@ class SweepOptions(TrainOptions):
 
 def run(argv: list[str]) -> int:
     """Parse the options, train the runs and print their scores."""
-    if wants_help(argv) and argv[0].startswith("-"):
-        print(page(USAGE, ABOUT, collect_groups(SweepOptions())))
-        return DONE
     if not argv or argv[0].startswith("-"):
+        show_help(argv, USAGE, ABOUT, collect_groups(SweepOptions()))
         raise UserError(f"RECIPE is missing: {USAGE}; the recipes are {', '.join(RECIPES)}")
     words, grid = _take_grid(argv)
-    found = read_training(words, SweepOptions(), usage=USAGE, about=ABOUT)
-    if found is None:
-        return DONE
-    options = found[1]
-    folder = options.run or Path("runs") / f"{found[0].recipe}-sweep"
+    first, options = read_training(words, SweepOptions(), usage=USAGE, about=ABOUT)
+    folder = options.run or Path("runs") / f"{first.recipe}-sweep"
     combinations = _list_runs(words, grid, options, folder)
     for one in chain(*combinations):
         get_entry(one.run.recipe).check(one.run.config)
@@ -110,14 +104,13 @@ def _list_runs(
     for values in product(*grid.values()):
         chosen = dict(zip(grid, values, strict=True))
         given = [f"--{name}={value}" for name, value in chosen.items()]
-        found = read_training([*words, *given], SweepOptions(), usage=USAGE, about=ABOUT)
-        assert found is not None
+        run, own = read_training([*words, *given], SweepOptions(), usage=USAGE, about=ABOUT)
         combinations.append(list[SweepRun]())
-        for seed in range(found[1].seed, found[1].seed + options.seeds):
+        for seed in range(own.seed, own.seed + options.seeds):
             parts = [f"{name}={value}" for name, value in (chosen | {"seed": str(seed)}).items()]
             name = re.sub(r"[^\w.=+,-]", "-", "_".join(parts))
             if name in names:
                 raise UserError(f"--over has a value twice: two runs are named {name}")
             names.add(name)
-            combinations[-1].append(SweepRun(chosen, replace(found[0], seed=seed), folder / name))
+            combinations[-1].append(SweepRun(chosen, replace(run, seed=seed), folder / name))
     return combinations

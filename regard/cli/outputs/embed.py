@@ -7,8 +7,8 @@ import numpy as np
 
 from regard.cli.inputs import BadInputs, check_words, read_inputs
 from regard.cli.runs import UseOptions, check_new, load_trained, read_command, reading_settings
+from regard.data.arrays import stack_vectors
 from regard.errors import DONE, UserError
-from regard.recipes.base.vectors import stack_vectors
 from regard.recipes.registry import get_entry
 from regard.settings.declare import settings
 from regard.system.progress import show_progress, track
@@ -48,8 +48,6 @@ def run(argv: list[str]) -> int:
         max_words=1_000_000,
         settings_of=reading_settings,
     )
-    if command is None:
-        return DONE
     folder, record, options, words = command
     out: Path | None = options.out
     if out is None or out.suffix not in (".npy", ".npz"):

@@ -54,8 +54,6 @@ def run(argv: list[str]) -> int:
     command = read_command(
         argv, ScoreOptions(), usage=USAGE, about=ABOUT, max_words=2, settings_of=reading_settings
     )
-    if command is None:
-        return DONE
     folder, record, options, words = command
     if not words:
         raise UserError(f"FILE is missing: {USAGE}")

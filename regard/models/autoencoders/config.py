@@ -3,7 +3,7 @@
 from dataclasses import field
 from typing import Annotated, ClassVar, Literal
 
-from regard.settings.declare import settings
+from regard.settings.declare import check_unused, settings
 from regard.settings.ranges import Layers, Range, Width
 
 
@@ -98,20 +98,20 @@ class AutoencoderConfig:
     def __post_init__(self) -> None:
         kind = f"kind={self.kind}"
         if self.kind == "latent":
-            self._check_unused("code_dim", "noise")
+            check_unused(self, ("code_dim", "noise"), kind)
             _check(self.code_activation, "code_activation", kind, None)
             _check(self.regularizer.name, "regularizer", kind, "none")
         else:
-            self._check_unused("smoothness")
+            check_unused(self, ("smoothness",), kind)
         if self.kind == "quantized":
             _check(self.code_activation, "code_activation", kind, "identity", None)
             _check(self.output_activation, "output_activation", kind, "identity")
             _check(self.cost, "cost", kind, "squared")
             _check(self.regularizer.name, "regularizer", kind, "none")
         else:
-            self._check_unused("codebook_size", "downsampling_layers", "commitment")
+            check_unused(self, ("codebook_size", "downsampling_layers", "commitment"), kind)
         if self.kind in ("dense", "latent"):
-            self._check_unused("channels")
+            check_unused(self, ("channels",), kind)
         if self.kind not in ("dense", "latent"):
             _check(self.layers, "layers", f"{kind}, whose layers are fixed", 2)
             _check(self.hidden, "hidden", kind, None)
@@ -125,14 +125,6 @@ class AutoencoderConfig:
             _check(self.output_activation, "output_activation", reason, "sigmoid")
         if self.regularizer.name == "contractive" and self.kind != "dense":
             raise ValueError(f"regularizer must be none, l1, l2 or kl with {kind}, got contractive")
-
-    def _check_unused(self, *names: str) -> None:
-        for name in names:
-            value = getattr(self, name)
-            if value != getattr(AutoencoderConfig, name):
-                raise ValueError(
-                    f"{name} has no effect with kind={self.kind}: leave it out, got {value}"
-                )
 
     @property
     def f(self) -> Literal["identity", "sigmoid", "tanh", "relu"]:

@@ -16,7 +16,6 @@ tested for every core. A core is constructed for targets in order or for sets of
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Any, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
@@ -133,15 +132,6 @@ def config_of(kind: type[ConfigT], config: ConfigT | None, fields: dict[str, Any
     if not isinstance(config, kind) or fields:
         raise TypeError(f"give a {kind.__name__} or its fields, got {config!r} and {list(fields)}")
     return config
-
-
-def check_unused(config: Any, names: Sequence[str], reason: str) -> None:
-    """Raise ValueError for settings that have no effect, unless they are the default."""
-    default = type(config)()
-    for name in names:
-        value = getattr(config, name)
-        if value != getattr(default, name):
-            raise ValueError(f"{name} has no effect with {reason}: leave it out, got {value}")
 
 
 def load_class(place: str) -> Any:

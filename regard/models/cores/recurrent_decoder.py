@@ -50,12 +50,12 @@ from regard.models.cores.core import (
     Core,
     Item,
     Items,
-    check_unused,
     config_of,
     create_choice,
     load_class,
 )
 from regard.ops.gru import GRUDecoderState, GRUWeights, ReadWeights, SourceMemory, decode
+from regard.settings.declare import check_unused
 
 AnyCell = Cell | SelfAttentiveCell
 ConfigT = TypeVar("ConfigT", bound=RecurrentConfig | SelfAttentiveConfig)

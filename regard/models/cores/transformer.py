@@ -49,12 +49,11 @@ from regard.models.cores.core import (
     Core,
     Item,
     Items,
-    check_unused,
     config_of,
     create_choice,
     load_class,
 )
-from regard.settings.declare import convert
+from regard.settings.declare import check_unused, convert
 
 
 @dataclass(frozen=True, eq=False)

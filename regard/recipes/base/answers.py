@@ -4,7 +4,7 @@ A recipe names the type of its answers in its `Entry`. docs/answers.md is the sa
 """
 
 import math
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from regard.settings.ranges import Fraction
 
@@ -107,7 +107,7 @@ class TagsAnswer(TypedDict):
     """Entities in the order of the text; empty if the tags are of no scheme of entities."""
 
 
-class BoxInImage(TypedDict):
+class BoxInImage(NamedTuple):
     """Object in an image, with its box in pixels from the top left corner."""
 
     label: str
@@ -129,7 +129,7 @@ class BoxesInImage(TypedDict):
     """Objects with a score of at least the threshold, best first."""
 
 
-class BoxInSpace(TypedDict):
+class BoxInSpace(NamedTuple):
     """Object in a point cloud, with its box in meters."""
 
     label: str
@@ -202,13 +202,9 @@ class PossiblePath(TypedDict):
     """x and y in each predicted frame, in meters."""
 
 
-class ForecastOfPaths(TypedDict):
-    """Possible futures of one person."""
+class ForecastOfPaths(Forecast):
+    """Possible futures of one person, of which `positions` is the most probable one."""
 
-    id: str
-    """Number of the person in the recording."""
-    positions: Positions
-    """The most probable path."""
     paths: list[PossiblePath]
     """All paths, the most probable first."""
 

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_type_hints
 
 import numpy as np
 import torch
@@ -154,7 +154,7 @@ class DetectionRecipe(FileRecipe[ConfigT]):
 
     @property
     def columns(self) -> Mapping[str, type]:
-        return self.box.__annotations__
+        return get_type_hints(self.box)
 
     def to_rows(self, answer: Answer, suffix: str, number: int) -> list[dict[str, Any]]:
         """Return the boxes, without those that have no size and so could not be read again."""

@@ -38,8 +38,8 @@ class Entry:
     """Registry entry of a recipe, defined in its config.py, which imports no torch."""
 
     name: str
-    summary: str
-    """Description in one line, for lists."""
+    summary: str = ""
+    """Description in one line, for lists; the docstring of `config` if not given."""
     config: type[Any]
     """Settings of a run."""
     answers: tuple[str, ...] = ()
@@ -57,6 +57,9 @@ class Entry:
     """True if there is no built-in or synthetic data, so that --data.train must be given."""
     recipe: type[Any] | str
     """The recipe's class, or MODULE:CLASS, imported when it is used."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "summary", self.summary or self.config.__doc__ or "")
 
     def load_class(self) -> type[Any]:
         if not isinstance(self.recipe, str):

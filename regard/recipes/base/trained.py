@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from regard.data.arrays import stack_vectors
 from regard.decode.progress import DecodingProgress
 from regard.engines.engine import Engine
 from regard.errors import UserError
@@ -37,7 +38,6 @@ from regard.recipes.base.recipe import (
     plan_by_count,
 )
 from regard.recipes.base.scoring import score_texts
-from regard.recipes.base.vectors import stack_vectors
 from regard.recipes.metrics.report import round_scores
 from regard.system.files import read_bytes
 from regard.system.writing import valid_text

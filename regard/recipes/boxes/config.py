@@ -44,8 +44,6 @@ class BoxesRunConfig:
 
 ENTRY = Entry(
     name="boxes",
-    summary="object detection (DETR), from COCO, YOLO, VOC or CSV; shapes drawn on the fly if not "
-    "given",
     config=BoxesRunConfig,
     answers=("threshold",),
     answer=BoxesInImage,

@@ -7,7 +7,7 @@ Source: lectures, E.2 (image to set); carion2020.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from regard.models.build import build_detector
 from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.answers import BoxInImage
 from regard.recipes.base.detection import DetectionRecipe
 from regard.recipes.base.pictures import patch_axis, to_image
 from regard.recipes.base.recipe import Example
@@ -35,17 +36,6 @@ from regard.recipes.boxes.config import BoxesRunConfig
 
 Images = AnnotatedDataset[Image.Image]
 _AUTO = ("zoom", "flip", "flip-vertical", "color")
-
-
-class Box(NamedTuple):
-    """Detected box, in pixels from the image's top left corner."""
-
-    label: str
-    score: float
-    x: float
-    y: float
-    width: float
-    height: float
 
 
 class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
@@ -56,7 +46,7 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
     unit = "images"
     monitored = ("ap", "ap50")
     noun = "images"
-    box = Box
+    box = BoxInImage
     files_of_folder = ENDINGS
     tables = (*TABLES, ".xml", ".yaml", ".yml")
     digits = 1

@@ -77,8 +77,6 @@ class CaptionRunConfig:
 
 ENTRY = Entry(
     name="caption",
-    summary="image captioning, from your own images with sentences or COCO captions; drawn scenes "
-    "if not given",
     config=CaptionRunConfig,
     answers=("decode",),
     answer=GeneratedTexts,

@@ -63,7 +63,6 @@ class DatesRunConfig:
 
 ENTRY = Entry(
     name="dates",
-    summary="dates written in many languages, to ISO 8601; the data is built in",
     config=DatesRunConfig,
     answers=("decode",),
     answer=GeneratedTexts,

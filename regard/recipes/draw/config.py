@@ -18,7 +18,7 @@ from regard.training.config import TrainConfig
 
 @settings
 class DrawRunConfig:
-    """Text-to-image generation: "a sandal", "two ankle boots"; digits if no images are given."""
+    """Text-to-image generation ("two boots"), from images with labels or captions; else digits."""
 
     data: ScenesConfig = ScenesConfig()
     """Labeled images and how they are placed on canvases, or your own images with captions."""
@@ -63,7 +63,6 @@ class DrawRunConfig:
 
 ENTRY = Entry(
     name="draw",
-    summary="text-to-image generation, from labeled images or your own images with captions",
     config=DrawRunConfig,
     answers=("n_best", "decode"),
     answer=DrawnImages,

@@ -44,7 +44,6 @@ class EventsRunConfig:
 
 ENTRY = Entry(
     name="events",
-    summary="sound event detection with onset and duration; synthetic scenes if not given",
     config=EventsRunConfig,
     answers=("threshold",),
     answer=EventsInSound,

@@ -71,8 +71,6 @@ class ImagesRunConfig:
 
 ENTRY = Entry(
     name="images",
-    summary="image classification: a folder of images per class, or IDX files; built-in digits if "
-    "not given",
     config=ImagesRunConfig,
     answers=("n_best", "threshold"),
     answer=target_answer,

@@ -15,7 +15,7 @@ from regard.training.config import TrainConfig
 
 @settings
 class LanguageRunConfig:
-    """Causal language model (GPT, or recurrent) of your own text: prediction and generation."""
+    """Causal language model (GPT, or recurrent) of your own text; of dates if no text is given."""
 
     data: TextConfig = TextConfig()
     """The text."""
@@ -40,8 +40,6 @@ class LanguageRunConfig:
 
 ENTRY = Entry(
     name="language",
-    summary="causal language model (GPT, or recurrent) of your own text; of dates or short "
-    "sentences if not given",
     config=LanguageRunConfig,
     answers=("sample",),
     answer=ContinuedText,

@@ -15,7 +15,7 @@ from regard.training.config import TrainConfig
 
 @settings
 class PointsRunConfig:
-    """Object detection in point clouds (3DETR), from tables; synthetic rooms if none are given."""
+    """Object detection in point clouds (3DETR), from tables; synthetic rooms without data."""
 
     data: PointsConfig = PointsConfig()
     """Clouds with boxes."""
@@ -42,8 +42,6 @@ class PointsRunConfig:
 
 ENTRY = Entry(
     name="points",
-    summary="object detection in point clouds (3DETR), from tables and clouds; synthetic rooms if "
-    "not given",
     config=PointsRunConfig,
     answers=("threshold",),
     answer=BoxesInSpace,

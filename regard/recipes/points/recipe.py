@@ -9,7 +9,7 @@ Source: lectures, E.3 (set to set: point clouds to boxes); misra2021.
 import csv
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from regard.models.build import build_detector
 from regard.models.model import Model
 from regard.models.readers.points import PointReader
 from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.answers import BoxInSpace
 from regard.recipes.base.detection import DetectionRecipe
 from regard.recipes.base.recipe import Dataset, Example, File
 from regard.recipes.base.scoring import device_of
@@ -44,19 +45,6 @@ _PATCH = 0.02
 """Side of the place of a group on the top view, as a share of its sides."""
 
 
-class SpaceBox(NamedTuple):
-    """Detected box: its center and its sizes along the axes, in meters."""
-
-    label: str
-    score: float
-    x: float
-    y: float
-    z: float
-    dx: float
-    dy: float
-    dz: float
-
-
 class PointsRecipe(DetectionRecipe[PointsRunConfig]):
     """Recipe of object detection in point clouds. A row: a cloud from its middle, that middle."""
 
@@ -64,7 +52,7 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
     unit = "clouds"
     monitored = ("ap25", "ap50")
     noun = "clouds"
-    box = SpaceBox
+    box = BoxInSpace
     files_of_folder = (".npz", ".csv", ".ply", ".pcd")
     signature = "AP at 3-D IoU 0.25 and 0.5, boxes parallel to the axes"
     digits = 3

@@ -1,7 +1,6 @@
 """Settings of the recipe `rebuild`: autoencoders. Importing them needs no torch."""
 
 from dataclasses import replace
-from typing import Any
 
 from regard.data.config import ImagesConfig, VectorsConfig
 from regard.models.autoencoders.config import AutoencoderConfig
@@ -43,17 +42,11 @@ class RebuildRunConfig:
             raise ValueError(f"model.kind must be latent for data with a condition x, got {kind}")
 
 
-def _answer(config: RebuildRunConfig) -> type[Any]:
-    """Return the type of an answer: a code of numbers, or of entries of a codebook."""
-    return QuantizedCodeAnswer if config.model.kind == "quantized" else CodeAnswer
-
-
 ENTRY = Entry(
     name="rebuild",
-    summary="autoencoder of images or numbers; built-in digits if not given",
     config=RebuildRunConfig,
     answers=("energy",),
-    answer=_answer,
+    answer=lambda config: QuantizedCodeAnswer if config.model.kind == "quantized" else CodeAnswer,
     input="image",
     unused=(*BATCHES_BY_COUNT, *NO_SMOOTHING, *NO_CLASS_WEIGHTS),
     recipe="regard.recipes.rebuild.recipe:RebuildRecipe",

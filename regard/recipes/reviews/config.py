@@ -16,7 +16,7 @@ from regard.training.config import TrainConfig
 
 @settings
 class ReviewsRunConfig:
-    """Text classification, such as sentiment of reviews, from your own texts."""
+    """Text classification (sentiment of reviews) of your own texts; synthetic ones without data."""
 
     data: LabeledConfig = LabeledConfig()
     """Texts with labels: FILE.tsv, FILE.jsonl, hf:NAME, or a folder saved by `datasets`; also with
@@ -66,8 +66,6 @@ class ReviewsRunConfig:
 
 ENTRY = Entry(
     name="reviews",
-    summary="text classification (sentiment of reviews), from your own texts; synthetic reviews if "
-    "not given",
     config=ReviewsRunConfig,
     answers=("n_best", "threshold"),
     answer=target_answer,

@@ -15,7 +15,7 @@ from regard.training.config import TrainConfig
 
 @settings
 class TagsRunConfig:
-    """Token tagging (NER, parts of speech), from your own sentences."""
+    """Token tagging (NER, parts of speech), from columns, JSON or spans; synthetic without data."""
 
     data: TaggedConfig = TaggedConfig()
     """Sentences: columns of token and tag, or FILE.jsonl. Synthetic sentences if not given."""
@@ -40,8 +40,6 @@ class TagsRunConfig:
 
 ENTRY = Entry(
     name="tags",
-    summary="token tagging (NER), from columns or JSONL; synthetic sentences with dates if not "
-    "given",
     config=TagsRunConfig,
     answer=TagsAnswer,
     unused=NO_DECODER,

@@ -1,7 +1,6 @@
 """Settings of the recipe `tracks`: trajectory forecasting. Importing them needs no torch."""
 
 from dataclasses import replace
-from typing import Any
 
 from regard.data.config import TracksConfig
 from regard.layers.positions.config import NoPositionsConfig
@@ -17,7 +16,7 @@ from regard.training.config import TrainConfig
 
 @settings
 class TracksRunConfig:
-    """Trajectory forecasting of pedestrians; synthetic crowds if no recordings are given."""
+    """Trajectory forecasting of pedestrians, from recordings; synthetic crowds without data."""
 
     data: TracksConfig = TracksConfig()
     """Recordings: text files of frame, id, x, y."""
@@ -46,16 +45,10 @@ class TracksRunConfig:
             raise ValueError("data.neighbors must not be given with model.joint: it has no effect")
 
 
-def _answer(config: TracksRunConfig) -> type[Any]:
-    """Return the type of an answer: with several paths, or without."""
-    return ForecastsOfPaths if config.model.paths > 1 else Forecasts
-
-
 ENTRY = Entry(
     name="tracks",
-    summary="trajectory forecasting of pedestrians, from recordings; synthetic crowds if not given",
     config=TracksRunConfig,
-    answer=_answer,
+    answer=lambda config: ForecastsOfPaths if config.model.paths > 1 else Forecasts,
     input="tracks",
     unused=(*NO_DECODER, *BATCHES_BY_COUNT, *NO_SMOOTHING),
     recipe="regard.recipes.tracks.recipe:TracksRecipe",

@@ -16,7 +16,7 @@ from regard.training.config import TrainConfig
 
 @settings
 class TranslateRunConfig:
-    """Text to text (translation, summarization), from your own pairs: set data.train."""
+    """Text to text (translation, summarization), from your own TSV, JSONL, parallel files ..."""
 
     val_sample: Annotated[int, Range(1, 1_000_000)] = 500
     """Number of validation pairs decoded (greedily) at each validation; the loss is of all."""
@@ -48,7 +48,6 @@ class TranslateRunConfig:
 
 ENTRY = Entry(
     name="translate",
-    summary="text to text, from your own pairs: TSV, parallel files, JSONL, Hugging Face data sets",
     config=TranslateRunConfig,
     answers=("decode",),
     answer=GeneratedTexts,

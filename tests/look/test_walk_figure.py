@@ -273,7 +273,7 @@ def test_rows_of_self_attention_of_a_decoder_are_named_by_its_input(capture, fig
 
 
 def test_contributions_to_many_items_are_wrapped_below_the_text_in_colors(figures, tmp_path):
-    items = tuple(f"word{number}" for number in range(40))
+    items = ("\u2581word", *(f"word{number}" for number in range(1, 40)))
     terms = torch.linspace(-1, 1, 40).reshape(1, 1, 40)
     sample = Sample(title="text -> yes (0.90)", axes={"source": Axis(labels=items, kind="token")})
     maps = contribution_maps(
@@ -288,7 +288,7 @@ def test_contributions_to_many_items_are_wrapped_below_the_text_in_colors(figure
     assert not any(" of 41" in word or " x " in word for word in words)
     # The text comes first, each word on the color of its number; below the answer.
     text = figures[0].texts[-40:]
-    assert [word.get_text() for word in text] == list(items)
+    assert [word.get_text() for word in text] == ["word", *items[1:]]
     assert min(word.get_position()[1] for word in text) >= 1 > figures[0].texts[0].get_position()[1]
     colors = [word.get_bbox_patch().get_facecolor() for word in text]
     assert colors[0] == signed_colors()(0.0)

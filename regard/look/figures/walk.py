@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.errors import UserError
 from regard.look.figures.canvas import signed_colors
 from regard.look.figures.heat import plot_heat
-from regard.look.figures.labels import readable, width_em
+from regard.look.figures.labels import readable
 from regard.look.figures.matrix import Matrix, fit_cell, ink_on, labels_of, plot_matrices
 from regard.look.figures.request import FigureRequest, image_of
 from regard.look.maps import CONTRIBUTION, AttentionMap, SampleMaps
@@ -27,8 +27,9 @@ from regard.look.vectors import ReadVectors
 
 _ITEMS_PER_ROW = 16
 """Number of items in a row of contributions: the largest whose cells have numbers."""
-_WORD_FONT, _TEXT_WIDTH = 10.0, 6.0
-"""Font of the words of a text, and least width in inches of its lines."""
+_WORD_FONT, _TEXT_WIDTH, _EDGE, _SPACE = 10.0, 6.0, 0.12, "\u2581"
+"""Font of the words of a text, least width and left edge in inches of its lines; the mark of a
+subword that begins a word."""
 _MAX_HEADS = 8
 """Largest number of heads in a figure of all heads."""
 _Labels = tuple[list[str], list[str]]
@@ -155,18 +156,22 @@ def plot_contributions(figure: Figure, request: FigureRequest) -> None:
 def _write_words(figure: Figure, words: Sequence[str], numbers: np.ndarray) -> None:
     """Write a text above a figure, each word on the color of its number from -1 to 1."""
     width, height = figure.get_size_inches()
-    texts, left, line = [], 0.12, 0
+    texts, left, line = [], 0.02, 0
+    has_subwords = any(word.startswith(_SPACE) for word in words)
     for word, number in zip(words, numbers, strict=False):
-        shown = readable(word, spaces=" ")
-        wide = width_em(shown) * _WORD_FONT / 72
-        if left + wide > max(width, _TEXT_WIDTH):
-            left, line = 0.12, line + 1
-        texts.append((left, line, shown, signed_colors()((1 + number) / 2)))
-        left += wide + 0.08
-    for left, row, shown, color in texts:
+        color = signed_colors()((1 + number) / 2)
         box = {"facecolor": color, "edgecolor": "none", "pad": 1.5}
-        place, style = (left / width, 1 + (line - row) * 0.24 / height), {"bbox": box}
-        figure.text(*place, shown, fontsize=_WORD_FONT, color=ink_on(color), **style)
+        style = {"fontsize": _WORD_FONT, "color": ink_on(color), "bbox": box}
+        shown = readable(word.removeprefix(_SPACE) or " ", spaces=" ")
+        text = figure.text(0, 0, shown, **style)
+        wide = text.get_window_extent().width / figure.dpi
+        left += 0.05 if has_subwords and not word.startswith(_SPACE) else 0.1
+        if left + wide > max(width, _TEXT_WIDTH):
+            left, line = _EDGE, line + 1
+        texts.append((text, left, line))
+        left += wide
+    for text, start, row in texts:
+        text.set_position((start / width, 1 + (line - row) * 0.24 / height))
 
 
 def _all_queries(own: AttentionMap, vectors: ReadVectors, head: int, labels: _Labels) -> _Rows:

@@ -55,6 +55,10 @@ def test_empty_lists_of_labels_are_targets(tmp_path):
     assert read_labeled(config, path, "train").targets == ['["x", "y"]', "[]", ""]
     with pytest.raises(UserError, match="line 3: the label is empty"):
         read_labeled(LabeledConfig(), path, "train")
+    # What `predict --threshold` writes is no class.
+    path = write_jsonl(tmp_path / "a.jsonl", [("one", "x"), ("two", "<reject>")])
+    with pytest.raises(UserError, match="line 2: <reject> is an answer below a threshold"):
+        read_labeled(LabeledConfig(), path, "train")
 
 
 def test_labels_are_numbered_by_size_or_by_letter(tmp_path):

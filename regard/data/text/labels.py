@@ -28,6 +28,8 @@ from regard.data.tokenizer import UNK
 from regard.errors import UserError
 from regard.system.writing import valid_text
 
+REJECT = "<reject>"
+"""Answer for an input whose most probable class has a probability below the threshold."""
 _HOLDS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False, "": False}
 """Cells of a column that is a label, in lower case."""
 
@@ -159,7 +161,9 @@ def _combine_columns(
 
 def normalize_label(label: str) -> str:
     """Return a label in Unicode form NFC (macOS decomposes letters in names of folders). Raises
-    UserError for one that is not valid Unicode."""
+    UserError for one that is not valid Unicode, and for REJECT."""
+    if label == REJECT:
+        raise UserError(f"{REJECT} is an answer below a threshold: expected a class")
     if valid_text(label) != label:
         raise UserError(f"label {label!r} is not valid Unicode")
     return unicodedata.normalize("NFC", label)

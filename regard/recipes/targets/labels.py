@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.data.artifact import Artifact
 from regard.data.config import ImagesConfig
-from regard.data.text.labels import Labels, parse_labels
+from regard.data.text.labels import REJECT, Labels, parse_labels
 from regard.models.config import ClassifierConfig
 from regard.models.writers.classes import ClassWriter
 from regard.models.writers.labels import LabelWriter
@@ -22,8 +22,6 @@ from regard.recipes.base.recipe import Answer, EmptyAnswerError, Ranked, one_lin
 from regard.recipes.metrics.vectors import LABEL_THRESHOLD, class_scores, label_scores
 from regard.recipes.targets.base import RawTargets, ScoreWeights, Target, TargetData, parse_rows
 
-REJECT = "<reject>"
-"""Label of an input whose most probable class has a probability below the threshold."""
 _LABELS, _WEIGHTS = "labels.json", "class_weights.json"
 MAX_SHOWN = 10
 

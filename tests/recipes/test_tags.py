@@ -147,6 +147,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     limits = "--train.steps 80 --train.warmup 5 --train.lr 1e-2 --train.validate-every 40"
     limits += " --train.precision float32"
     more = "--model.core.feedforward 16 --train.batch-tokens 200 --train.tensorboard false"
+    more += " --model.core.positions sinusoidal"
     command(f"train tags --run {folder}/run {files} {small} {limits} {more}")
     return folder
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from regard.data.config import TaggedConfig, TokenizerConfig
+from regard.layers.positions.config import RotaryConfig
 from regard.models.config import TaggerConfig
 from regard.models.cores.config import TransformerConfig
 from regard.recipes.base.answers import TagsAnswer
@@ -22,7 +23,14 @@ class TagsRunConfig:
     tokenizer: TokenizerConfig = TokenizerConfig(vocab_size=4000)
     """Tokenizer of single words into subwords; the tag is predicted at the first subword."""
     model: TaggerConfig = TaggerConfig(
-        core=TransformerConfig(layers=2, width=96, heads=4, feedforward=192, activation="gelu"),
+        core=TransformerConfig(
+            layers=2,
+            width=96,
+            heads=4,
+            feedforward=192,
+            activation="gelu",
+            positions=RotaryConfig(),
+        ),
         dropout=0.1,
     )
     """The model."""

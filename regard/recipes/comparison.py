@@ -26,10 +26,12 @@ def compare_runs(runs: Sequence[TrainedRun], *, samples: int, examples: int) -> 
         other, found = run.read_results()
         results.append(found)
         if _examples(dataset, first) != _examples(other, found):
+            hint = "--data.test FILE evaluates all runs on the same data"
+            if [*_names(dataset)] == [*_names(other)]:
+                hint = "the inputs are equal, but not the references, as these runs read them"
             raise UserError(
                 f"{runs[0].folder} and {run.folder} have other test data: the examples of "
-                f"{dataset.origin} and {other.origin} differ; --data.test FILE evaluates all runs "
-                f"on the same data"
+                f"{dataset.origin} and {other.origin} differ; {hint}"
             )
     metrics, estimates = dict[str, Any](), dict[str, list[Estimate]]()
     if names := [name for name in TEXT_METRICS if name in first.scores]:
@@ -53,9 +55,13 @@ def compare_runs(runs: Sequence[TrainedRun], *, samples: int, examples: int) -> 
 
 def _examples(dataset: Dataset[Any], results: Results) -> list[str]:
     """Return the inputs and targets of a dataset."""
-    names = dataset.inputs if dataset.names is None else dataset.names
+    names = _names(dataset)
     targets = results.references or dataset.references or names
     return [f"{name}\t{target}" for name, target in zip(names, targets, strict=True)]
+
+
+def _names(dataset: Dataset[Any]) -> Sequence[Any]:
+    return dataset.inputs if dataset.names is None else dataset.names
 
 
 def _find_differences(

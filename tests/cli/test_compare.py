@@ -14,7 +14,7 @@ def other(run: Path) -> Path:
     """Return a run of other settings on the same data."""
     folder = run.parent / "other"
     data = [f"--data.{name}={run.parent / name}.tsv" for name in ("train", "val", "test")]
-    options = "--seed 2 --train.steps 2 --tokenizer.kind char --data.max-length 9"
+    options = "--seed 2 --train.steps 2 --tokenizer.vocab-size 99 --data.max-length 9"
     small = f"{TOY} --model.core.heads 1 --train.tensorboard false --train.precision float32"
     words = [*options.split(), *small.split(), *data, "--run", str(folder)]
     assert main(["train", "translate", *words]) == 0
@@ -45,6 +45,9 @@ def test_settings_metrics_and_answers_are_beside_each_other(run, other, capsys, 
     table = capsys.readouterr().out
     assert "model.core.heads" in table
     assert "BLEU" in table
+    assert "tokenizers may differ, and nll and perplexity are per token of each" in table
+    assert main(["compare", str(run), str(run), "--samples", "40"]) == 0
+    assert "tokenizers" not in capsys.readouterr().out
 
 
 def test_runs_that_do_not_compare_are_named(run, other, capsys, tmp_path) -> None:
@@ -66,3 +69,9 @@ def test_runs_that_do_not_compare_are_named(run, other, capsys, tmp_path) -> Non
     assert main(["compare", str(run), str(changed)]) == 2
     error = capsys.readouterr().err
     assert f"{run} and {changed} have other test data" in error
+    assert "--data.test FILE evaluates all runs on the same data" in error
+    tests = [str(run.parent / "test.tsv")]
+    content["config"]["data"] |= {"test": tests, "source_column": 1, "target_column": 1}
+    (changed / "run.json").write_text(json.dumps(content))
+    assert main(["compare", str(run), str(changed)]) == 2
+    assert "the inputs are equal, but not the references" in capsys.readouterr().err

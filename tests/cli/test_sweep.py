@@ -85,6 +85,9 @@ def test_errors_are_those_of_train_and_come_before_training(folder, capsys) -> N
     ):
         assert main([*words, *grid.split()]) == 2
         assert message in capsys.readouterr().err
+    grid = ["--over", "tokenizer.kind", "char", "bpe", "--run", str(folder / "none")]
+    assert main(["sweep", "language", *grid]) == 2
+    assert "nll per token of one tokenizer" in capsys.readouterr().err
     assert not (folder / "none").exists()
 
 

@@ -118,6 +118,10 @@ def _format(result: dict[str, Any]) -> str:
         rows.append([names.get(name, name.replace("_", " ")), *cells])
     title = f"{result['data']}: {result['examples']:,} examples; 95 % intervals and p of the "
     title += f"difference to the first run from {result['samples']:,} samples"
+    if "perplexity" in result["metrics"] and any(
+        path.startswith(("tokenizer.", "data.train")) for path in result["settings"]
+    ):
+        title += "; tokenizers may differ, and nll and perplexity are per token of each"
     parts.append(f"{title}\n{table(rows)}")
     rows = []
     for entry in result["differences"]:

@@ -55,6 +55,8 @@ def run(argv: list[str]) -> int:
         show_help(argv, USAGE, ABOUT, collect_groups(SweepOptions()))
         raise UserError(f"RECIPE is missing: {USAGE}; the recipes are {', '.join(RECIPES)}")
     words, grid = _take_grid(argv)
+    if argv[0] == "language" and any(name.startswith("tokenizer.") for name in grid):
+        raise UserError("--over: runs of language are compared by nll per token of one tokenizer")
     first, options = read_training(words, SweepOptions(), usage=USAGE, about=ABOUT)
     folder = options.run or Path("runs") / f"{first.recipe}-sweep"
     combinations = _list_runs(words, grid, options, folder)

@@ -167,15 +167,3 @@ def test_sampling_adds_a_segment_for_each_context():
         [0] * 2,
         [0.75] * 2,
     )
-
-
-def test_given_tokens_are_followed():
-    trace, config = Trace(), SampleConfig(length=3, context="last")
-    settings = {"window": 2, "seed": 1, "banned": [], "trace": trace}
-    assert list(sample(Counter(), [3, 4], config, given=[0, 5, 6], **settings)) == [0, 5, 6]
-    found = [segment.outputs[0][0] for segment in trace.segments]
-    assert [(own.begin, own.tokens, chances(own)) for own in found] == [
-        (3, [4, 0], [0.75, 0.25]),
-        (4, [0, 5], [0.25, 0.0]),
-        (0, [5, 6], [0.0, 0.75]),
-    ]

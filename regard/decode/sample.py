@@ -85,7 +85,6 @@ def sample(
     seed: int,
     banned: list[int],
     trace: Trace | None = None,
-    given: Sequence[int] | None = None,
 ) -> Iterator[int]:
     """Yield config.length tokens that continue the prompt.
 
@@ -94,7 +93,6 @@ def sample(
     banned: ids that are never drawn.
     trace:  receives the steps and the output (regard.trace); a segment for each context that is
     read anew.
-    given:  these tokens, which are read in place of sampled ones.
     Raises: ValueError if the prompt is empty, or if logits hold NaN or +inf.
     """
     if not prompt:
@@ -109,9 +107,7 @@ def sample(
     for number in range(1, config.length + 1):
         check_logits(logits)
         logits.index_fill_(1, banned_ids, -math.inf)
-        if given is not None:
-            token = given[number - 1]
-        elif config.temperature == 0:
+        if config.temperature == 0:
             token = int(logits.argmax(-1))
         else:
             probs = filter_logits(logits, config).cpu()
@@ -136,6 +132,24 @@ def sample(
 def num_reread(config: SampleConfig, window: int) -> int:
     """Return the number of last tokens from which a full context of `window` tokens begins anew."""
     return window if config.context == "last" else max(1, window // 2)
+
+
+def contexts(
+    prompt: Sequence[int], tokens: Sequence[int], config: SampleConfig, window: int | None
+) -> Iterator[list[int]]:
+    """Yield the tokens of each context that `sample` read, and of each the token after the last.
+
+    tokens: those that it yielded. Not of a context that slides.
+    """
+    text, context = list(prompt), list(prompt if window is None else prompt[-window:])
+    for token in tokens[:-1]:
+        text.append(token)
+        if window is not None and len(context) >= window:
+            yield [*context, token]
+            context = text[-num_reread(config, window) :]
+        else:
+            context.append(token)
+    yield [*context, tokens[-1]]
 
 
 class _Context:

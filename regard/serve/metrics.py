@@ -1,6 +1,7 @@
 """Metrics for Prometheus. They hold no texts, keys or addresses."""
 
 from collections.abc import Callable
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.gc_collector import GCCollector
@@ -16,24 +17,15 @@ class Metrics:
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         GCCollector(registry=registry)
-        self.requests = Counter(
-            "regard_requests", "Requests.", ["route", "code"], registry=registry
-        )
-        self.seconds = Histogram(
-            "regard_request_seconds",
-            "Duration of requests.",
-            ["route"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        text = "Time that inputs waited for a worker."
-        self.waits = Histogram("regard_wait_seconds", text, buckets=_SECONDS, registry=registry)
-        text = "Inputs that were answered."
-        self.inputs = Counter("regard_inputs", text, ["run"], registry=registry)
+        counter = partial(Counter, registry=registry)
+        histogram = partial(Histogram, registry=registry, buckets=_SECONDS)
+        self.requests = counter("regard_requests", "Requests.", ["route", "code"])
+        self.seconds = histogram("regard_request_seconds", "Duration of requests.", ["route"])
+        self.waits = histogram("regard_wait_seconds", "Time that inputs waited for a worker.")
+        self.inputs = counter("regard_inputs", "Inputs that were answered.", ["run"])
         text = "Tokens read (side input) and written (output)."
-        self.tokens = Counter("regard_tokens", text, ["run", "side"], registry=registry)
-        text = "Requests whose client left."
-        self.cancelled = Counter("regard_cancelled", text, registry=registry)
+        self.tokens = counter("regard_tokens", text, ["run", "side"])
+        self.cancelled = counter("regard_cancelled", "Requests whose client left.")
 
     def watch(self, name: str, text: str, read: Callable[[], float]) -> None:
         """Report a number that is read when the metrics are asked for."""

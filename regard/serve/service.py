@@ -130,11 +130,9 @@ class Service:
         """Return the run of a name, or the only one. Raises: RequestError if there is none."""
         names = ", ".join(self.runs)
         if name is None and len(self.runs) > 1:
-            raise RequestError(
-                422, f"several runs are served, so give one as run: {names}", at="run"
-            )
-        if name is None:
-            return next(iter(self.runs.values()))
+            text = f"several runs are served, so give one as run: {names}"
+            raise RequestError(422, text, at="run")
+        name = next(iter(self.runs)) if name is None else name
         if name not in self.runs:
             raise RequestError(404, f"there is no run {name!r}; the runs are: {names}", at="run")
         return self.runs[name]

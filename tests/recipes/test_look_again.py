@@ -1,10 +1,10 @@
 """Answers that are read again have the attention with which they were computed."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from regard.errors import UserError
 from regard.recipes.base.trained import TrainedRun
 from tests.recipes.capture_checks import check_again
 from tests.recipes.tiny import quick_options
@@ -28,11 +28,15 @@ def load(name: str, folder: Path, core: str = "transformer") -> TrainedRun:
 
 
 @pytest.mark.parametrize("core", ["transformer", "self-attentive"])
-@pytest.mark.parametrize("options", [{}, {"length": 3}])
 @pytest.mark.parametrize("context", ["restart", "last", "slide"])
-def test_continuations(core: str, context: str, options: Any, tmp_path: Path) -> None:
+def test_continuations(core: str, context: str, tmp_path: Path) -> None:
     run = load("language", tmp_path, core)
-    check_again(run, ["a b c a", "b"], context=context, **options)
+    check_again(run, ["b", "a b"], context=context, length=6)
+    if context == "slide":
+        with pytest.raises(UserError, match="input 1 and its continuation slid out of the context"):
+            check_again(run, ["a b c"], context=context)
+    else:
+        check_again(run, ["a b c a", "b"], context=context)
 
 
 @pytest.mark.parametrize("core", CORES)

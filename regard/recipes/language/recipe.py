@@ -32,7 +32,7 @@ from regard.data.text.corpus import Corpus, make_corpus, read_corpus
 from regard.data.text.windows import WindowBatches
 from regard.data.tokenizer import Ends, Tokenizer, load_tokenizer
 from regard.decode.progress import UNWRITTEN
-from regard.decode.sample import sample
+from regard.decode.sample import contexts
 from regard.decode.teacher import trace_outputs
 from regard.errors import UserError
 from regard.layers.pool import MeanPooling
@@ -239,16 +239,17 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
     def read_output(
         self, inference: ActiveModel, row: Prompt, output: _Continuation, trace: Trace
     ) -> None:
-        """Read a text and its continuation: in one pass, or if it is longer than the context, from
-        the same tokens as when it was generated."""
-        model, tokens = inference.model, output.tokens
-        if self._is_one_pass([*row.ids, *tokens]):
-            trace_outputs(model, None, [[*row.ids, *tokens]], trace)
-            return
-        config, banned = replace(self.config.sample, length=len(tokens)), [*self.tokenizer.banned]
-        options: Any = {"window": self._read_window, "seed": 0, "banned": banned, "trace": trace}
-        for _ in sample(model, row.ids, config, given=tokens, **options):
-            pass
+        """Read a text and its continuation, each context of it in one pass."""
+        sampling, window = self.config.sample, self._read_window
+        if sampling.context == "slide" and not self._is_one_pass([*row.ids, *output.tokens]):
+            raise UserError(
+                f"input {row.number} and its continuation slid out of the context of {window} "
+                "tokens, so that they cannot be read again"
+            )
+        for number, ids in enumerate(contexts(row.ids, output.tokens, sampling, window)):
+            if number:
+                trace.begin_segment()
+            trace_outputs(inference.model, None, [ids], trace)
 
     def _is_one_pass(self, ids: Sequence[int]) -> bool:
         """Return True if each token is computed from all before it: the last one is not read."""

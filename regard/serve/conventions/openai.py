@@ -133,7 +133,8 @@ def routes(service: Service) -> list[Route]:
         body = await in_time(request.body(), service.limits.upload)
         completion = _Completion(service, decode_object(body))
         if completion.query.stream:
-            return await event_response(request, completion.stream(), _error_event)
+            events = completion.stream()
+            return await event_response(request, events, lambda error: _to_event(_to_error(error)))
         return json_response(await until_left(request, completion.answer()))
 
     async def list_models(request: Request) -> Response:
@@ -161,10 +162,6 @@ def _to_error(problem: RequestError) -> dict[str, Any]:
     kind = "invalid_request_error" if problem.status < 500 else "server_error"
     error = {"message": problem.message("prompt"), "type": kind, "param": place}
     return {"error": error | {"code": _CODES.get(problem.status)}}
-
-
-def _error_event(problem: RequestError) -> bytes:
-    return _to_event(_to_error(problem))
 
 
 def _to_event(data: dict[str, Any]) -> bytes:

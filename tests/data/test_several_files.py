@@ -60,11 +60,20 @@ def test_columns_by_position_are_named_and_must_be_the_same(tmp_path):
     assert read_split(config, "train").notices == ()
 
 
-def test_images_are_of_one_file_or_folder(tmp_path):
-    Image.new("L", (2, 2)).save(tmp_path / "a.png")
-    config = ImagesConfig(train=("x", "y"))
-    with pytest.raises(UserError, match="expected one file or folder of this kind, got x, y"):
-        read_images(config.train, config)
+def test_images_of_several_folders_and_tables_have_one_shape(tmp_path):
+    for number, name in enumerate(("one/cat", "two/dog")):
+        (tmp_path / name).mkdir(parents=True)
+        Image.new("L", (2 + number, 2), number).save(tmp_path / name / "a.png")
+    (tmp_path / "list.csv").write_text("file,label\none/cat/a.png,fox\n")
+    paths = [str(tmp_path / name) for name in ("one", "list.csv", "two")]
+    data = read_images(paths[:2], ImagesConfig())
+    assert (data.labels, data.pixels.shape) == (("cat", "fox"), (2, 1, 2, 2))
+    assert data.where(1) == f"{paths[1]}, line 2"
+    with pytest.raises(UserError, match=r"two/dog/a.png: has 3 x 2 pixels, expected 2 x 2"):
+        read_images(paths, ImagesConfig())
+    data = read_images(paths, ImagesConfig(size=4))
+    assert data.labels == ("cat", "fox", "dog")
+    assert [int(pixels.max()) for pixels in data.pixels] == [0, 0, 1]
 
 
 def test_sounds_of_several_files_have_their_own_samples(tmp_path):

@@ -20,7 +20,7 @@ from PIL import Image
 
 from regard.data.bad_rows import BadRows
 from regard.data.config import ImagesConfig
-from regard.data.held_out import split_data
+from regard.data.held_out import join_files, split_data
 from regard.data.images.files import ENDINGS, read_image
 from regard.data.tables import as_text, is_table, locate
 from regard.data.text.labels import normalize_label, read_labels
@@ -123,11 +123,17 @@ def read_images(
     *,
     resizes: bool = False,
 ) -> ImageDataset:
-    """Read the images of a folder, a list or an IDX file. Raises UserError naming the file.
+    """Read the images of folders, lists or IDX files. Raises UserError naming the file.
 
     shape:   required shape; None if the first image determines it.
     resizes: images of another size than `shape` are resized instead of refused.
     """
+    if not isinstance(path, str | Path) and len(path) > 1:
+        parts: list[ImageDataset] = []
+        for one in path:
+            parts.append(read_images(one, config, shape, resizes=resizes))
+            shape = parts[-1].shape
+        return join_files(parts, pixels=np.concatenate([part.pixels for part in parts]))
     path, bad_rows, notices = one_path(path), BadRows(config.on_bad, "images"), ()
     if path.is_dir():
         files, notices = list_files(path, ENDINGS)

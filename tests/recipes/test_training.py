@@ -135,7 +135,7 @@ def test_finished_run_says_so_and_writes_nothing(
     assert "is finished: it stopped by" in out
 
 
-def test_few_examples_for_validation_are_reported_once(
+def test_few_examples_for_validation_and_texts_of_training_are_reported_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [f"{a}{b}\t{a}\n" for a in "xy" for b in "abc"]
@@ -146,9 +146,18 @@ def test_few_examples_for_validation_are_reported_once(
     )
     note = "six.tsv: the size of the validation set is only 1, too few"
     command(options, "--run", tmp_path / "a", "--data.train", tmp_path / "six.tsv")
-    assert capsys.readouterr().err.count(note) == 1
+    err = capsys.readouterr().err
+    assert err.count(note) == 1
+    assert "also in the training data" not in err
     command(options, "--run", tmp_path / "b")  # synthetic data has enough
     assert "too few" not in capsys.readouterr().err
+    (tmp_path / "val.tsv").write_text("xa\tx\nnew\ty\n", encoding="utf-8")
+    data = {"train": "six.tsv", "val": "val.tsv", "test": "six.tsv"}
+    files = [f"--data.{name}={tmp_path / file}" for name, file in data.items()]
+    command(options, "--run", tmp_path / "c", *files)
+    err = capsys.readouterr().err
+    assert err.count("val.tsv: 1 of 2 texts are also in the training data") == 1
+    assert err.count("six.tsv: 6 of 6 texts are also in the training data") == 1
 
 
 def test_trained_weights_without_a_checkpoint_are_not_overwritten(

@@ -537,6 +537,21 @@ class FileRecipe(Recipe[ConfigT]):
             return self.to_dataset(self.generate(split))
         return self.to_dataset(self._splits[split == "val"])
 
+    def check(self) -> None:
+        """Read all data, and report validation and test texts that are also training texts."""
+        super().check()
+        data = self.settings.data
+        if self.entry.input_of(self.config) != "text" or not (data.val or data.test):
+            return
+        known = {*map(str, self.train.inputs)}
+        for name, dataset in (("val", self.val), ("test", self._test)):
+            count = 0
+            if dataset is not None and getattr(data, name):
+                count = sum(str(text) in known for text in dataset.inputs)
+            if dataset is not None and count:
+                share = f"{count:,} of {len(dataset):,} texts"
+                self.notify(f"{dataset.origin}: {share} are also in the training data")
+
     @cached_property
     def _splits(self) -> tuple[Any, Any]:
         train = self.read_split("train")

@@ -156,7 +156,10 @@ def read_table(
             raise UserError(f"{path}: columns need numbers without a header, got {columns}.")
         names = keys or [str(column) for column in columns]
         indices = [int(column) - 1 for column in columns] + [_MISSING] * len(optional)
-    rows = _select_cells(path, rows, indices, width, bad_rows, keys=keys if whole else None)
+    refused = names if by_position and header == "auto" and not header_row else ()
+    rows = _select_cells(
+        path, rows, indices, width, bad_rows, keys=keys if whole else None, refused=refused
+    )
     return Table(path, names, rows, header_row)
 
 
@@ -385,9 +388,15 @@ def _select_cells(
     bad_rows: BadRows,
     *,
     keys: list[str] | None,
+    refused: Sequence[str],
 ) -> Iterator[tuple[int, list[Any]]]:
-    """Yield the cells at these indices, and with the `keys` of the first ones all by name."""
+    """Yield the cells at these indices, and with the `keys` of the first ones all by name. Raises
+    UserError if the first row has all `refused` names, as a header has."""
     for number, row in rows:
+        if refused and {*refused} <= {cell.strip() for cell in row}:
+            shown = " and ".join(map(repr, refused))
+            raise UserError(f"{path}: the first line has {shown}: give --data.header yes, or no.")
+        refused = ()
         if not row:
             yield number, []
             continue

@@ -74,6 +74,19 @@ def test_usual_names_else_the_first_columns(tmp_path, name, content, expected):
     assert cells == expected
 
 
+def test_a_header_that_is_not_stated_is_named(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("id\ttext\tlabel\n1\tgood\tup\n")
+    table = read_table(path, ("text", "label"), by_position=True, bad_rows=BadRows("skip"))
+    with pytest.raises(UserError, match=r"the first line has 'text' and 'label': give --data.head"):
+        list(table)
+    options = {"by_position": True, "bad_rows": BadRows("error")}
+    config = Tables(header="yes")
+    assert list(read_table(path, ("text", "label"), config, **options)) == [(2, ["good", "up"])]
+    config = Tables(header="no")
+    assert len(list(read_table(path, ("text", "label"), config, **options))) == 2
+
+
 def test_header_is_an_option(tmp_path):
     assert read(tmp_path, "a.csv", b"b,a\n", (2, 1), header="no")[0] == [(1, ["a", "b"])]
     assert read(tmp_path, "a.tsv", b"label\ttext\nx\ta\n", header="yes")[0] == [(2, ["a", "x"])]

@@ -59,8 +59,8 @@ def _check_size(row: Mapping[str, Any], size: tuple[int, int]) -> None:
     if "bbox" in row or any(names[0] in row for names in _CORNERS):
         stated = [as_number(row.get(name) or 0) for name in ("width", "height")]
         if 0 not in stated and (*stated,) != size:
-            of = f"{stated[0]:g} x {stated[1]:g}"
-            raise UserError(f"boxes of an image of {of} pixels, but it has {size[0]} x {size[1]}")
+            other, own = f"{stated[0]:g} x {stated[1]:g}", f"{size[0]} x {size[1]}"
+            raise UserError(f"boxes of {other} pixels, but the upright image has {own}")
 
 
 def _parse(row: Mapping[str, Any], size: tuple[int, int]) -> list[float]:

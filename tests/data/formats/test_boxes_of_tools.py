@@ -168,9 +168,9 @@ def test_splits_of_yolo_are_folders_or_lists(folder):
         ),
         ("studio.json", '_rotation": 0', '_rotation": 90', "row 1: was drawn .* rotated by 90 deg"),
         # Another size than that of the image, as if it was scaled afterwards.
-        ("voc/a.xml", "<width>40", "<width>80", "a.xml: boxes of an image of 80 x 30 .* 40 x 30"),
-        ("cvat.xml", 'width="40"', 'width="30"', "image a.png: boxes of an image of 30 x 30 pix"),
-        ("coco.json", '"height": 30', '"height": 60', "coco.json, image 1: boxes of an image of"),
+        ("voc/a.xml", "<width>40", "<width>80", "a.xml: boxes of 80 x 30 pixels, .* has 40 x 30"),
+        ("cvat.xml", 'width="40"', 'width="30"', "image a.png: boxes of 30 x 30 pix"),
+        ("coco.json", '"height": 30', '"height": 60', "coco.json, image 1: boxes of 40 x 60"),
         ("yolo/data.yaml", "images/train", "images/val", r"no labels of 2 of 2 .*labels/val/a.txt"),
     ],
 )

@@ -57,6 +57,12 @@ def test_learns_and_reports(run):
     assert test["examples"] == 6 * len(TEXT) - 1
 
 
+def test_predictions_of_test_texts_are_refused(run, tmp_path, capsys):
+    message = failure(capsys, "evaluate", run / "run", "--predictions", tmp_path / "out.jsonl")
+    assert "regard score RUN FILE writes the log-probability of each line" in message
+    assert not [*tmp_path.iterdir()]
+
+
 def test_continues_prompts(run, capsys):
     trained = load(run / "run")
     (continuation,) = trained.predict(["the cat sat on the mat"], length=9, temperature=0)

@@ -173,6 +173,8 @@ class Recipe(ABC, Generic[ConfigT]):
     """Columns of answers in tables, and their types; of `Answer.ranked`: the text, its score."""
     reads_tokens: bool = False
     """True if an input may be a list of tokens instead of a text."""
+    predictions_hint: str = ""
+    """Why answers to test examples say nothing of a model, and what does, as a sentence."""
     look_hint: str = ""
     """What to look at in a model without attention, as the end of a sentence."""
     batch_rows: int = sys.maxsize

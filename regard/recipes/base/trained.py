@@ -317,11 +317,14 @@ class TrainedRun:
         notify:  called with a message where data is left out; by default that of `load`.
         predictions: file that receives one line of JSON per example: source or file, the answer as
                  `regard predict --json` gives it, and the reference.
-        Raises:  UserError if there is no test data, or as reading does.
+        Raises:  UserError if there is no test data, for predictions of a run that continues texts,
+                 or as reading does.
         """
         if path is not None:
             options["test"] = str(path)
         recipe = self.recipe.change(options, for_test=True)
+        if predictions is not None and recipe.predictions_hint:
+            raise UserError(f"no predictions are written: {recipe.predictions_hint}")
         if notify is not None:
             recipe = copy.copy(recipe)
             recipe.notify = notify

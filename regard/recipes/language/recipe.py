@@ -80,6 +80,9 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
     decodes = True
     input_name = "source"
     columns: Mapping[str, type] = {"text": str, "score": float}
+    predictions_hint = (
+        "a test text has no answer; regard score RUN FILE writes the log-probability of each line"
+    )
     tokenizer: Tokenizer
 
     def load(self, split: str) -> Dataset[Corpus]:

@@ -41,7 +41,9 @@ def trace_outputs(
     """
     rows, longest = len(outputs), max(map(len, outputs))
     ids = [[*own, *[0] * (longest - len(own))] for own in outputs]
-    tokens = torch.tensor(ids, device=next(model.parameters()).device)
+    device = next(model.parameters()).device
+    tokens = torch.tensor(ids, device=device)
+    banned_ids = torch.tensor(banned, dtype=torch.int64, device=device)
     state = model.start(source, rows=rows)
     if source is not None:
         state = state.select(tokens.new_zeros(rows))
@@ -58,7 +60,7 @@ def trace_outputs(
         trace_likely(trace, found, likely)
         next_tokens = tokens[:, t + 1]
         if next_tokens[0] == UNWRITTEN:
-            next_tokens = found.index_fill(1, tokens.new_tensor(banned), -torch.inf).argmax(-1)
+            next_tokens = found.index_fill(1, banned_ids, -torch.inf).argmax(-1)
         chosen.append(next_tokens)
         chosen_log_probs.append(found.gather(1, next_tokens[:, None])[:, 0])
     written, values = torch.stack(chosen, 1).tolist(), torch.stack(chosen_log_probs, 1).tolist()

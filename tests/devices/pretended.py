@@ -20,6 +20,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -250,6 +251,7 @@ def pretended_cuda() -> Iterator[Device]:
         (torch.cuda, "default_generators", (torch.Generator(),)),
         (KERNELS["flex"], "unsupported_reason", lambda _: "wrappers are not compiled"),
     ]
+    _device_constructors()  # remembers the functions of its first call, which must not be ours
     before = torch.__future__.get_swap_module_params_on_conversion()
     with ExitStack() as stack:
         stack.callback(torch.__future__.set_swap_module_params_on_conversion, before)

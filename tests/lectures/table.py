@@ -27,6 +27,7 @@ from regard.cli import bench, evaluate, look, predict, train
 from regard.errors import UserError
 from regard.lab.registry import module_of
 from regard.recipes.registry import get_entry
+from regard.settings.help import HelpShown
 from regard.settings.options import NoSettings, parse
 
 ROOT = Path(__file__).parents[2]
@@ -168,7 +169,7 @@ def _parse_command(argv: Sequence[str]) -> None:
     """Parse a command without running it. Raises: UserError as the command itself does."""
     command, *rest = argv
     if command == "train":
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(HelpShown):
             train.run([*rest, "--print-config"])
         return
     if command == "lab":

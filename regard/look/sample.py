@@ -198,6 +198,8 @@ class Sample:
     """One input and its output, created and completed by the code that runs the model."""
 
     title: str = ""
+    input: int = 0
+    """Number of the input, from 1; 0 if it has none."""
     marked: MarkedText | None = None
     """Text with labels, the heading of the page in place of the title; None if there is none."""
     axes: dict[str, Axis] = field(default_factory=dict)

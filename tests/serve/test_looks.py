@@ -81,6 +81,18 @@ def test_rows_are_the_weights_of_a_recording(
     assert look["note"] == ""
 
 
+def test_rows_name_their_inputs(dates: TrainedRun) -> None:
+    recipe = dates.recipe.change({"beam": 2, "n_best": 2})
+    inputs: list[Any] = [TEXT, 3, "1.2.2003"]
+    prepared = dates.prepare(inputs, recipe, is_skipping=True)
+    examples = [one for one in prepared if isinstance(one, Example)]
+    dates.compute(examples, recipe)
+    rows = Looks().compute(dates, examples, recipe)["rows"]
+    found = {row["sample"]: row["input"] for row in rows}
+    assert found == {1: 1, 2: 1, 3: 3, 4: 3}
+    assert {row["input"] for row in rows if row["title"].startswith(TEXT)} == {1}
+
+
 def test_numbers_have_four_significant_digits() -> None:
     numbers = np.array([0.123456, -0.0, 0.0, 0.99999, 1.234567e-9, -12345.6, 3e-30, np.nan])
     expected = "[0.1235, -0.0, 0.0, 1.0, 1.235e-09, -12346.0, 0.0, nan]"

@@ -147,6 +147,8 @@ class Example:
     rows: list[Any]
     outputs: list[Any] = field(default_factory=list)
     """Output of the model for each row."""
+    number: int = 1
+    """Number of the input, from 1."""
 
 
 class Recipe(ABC, Generic[ConfigT]):
@@ -456,7 +458,10 @@ class Recipe(ABC, Generic[ConfigT]):
         """Let the model compute the outputs that examples have, row by row, for a recording."""
         for example in examples:
             for i, (row, output) in enumerate(zip(example.rows, example.outputs, strict=True)):
-                with trace.segment([self.sample(inference, example, i)]):
+                sample = self.sample(inference, example, i)
+                if sample is not None:
+                    sample.input = example.number
+                with trace.segment([sample]):
                     self.read_output(inference, row, output, trace)
 
     def read_output(self, inference: ActiveModel, row: Any, output: Any, trace: Trace) -> None:

@@ -210,7 +210,8 @@ class TrainedRun:
                 name = names[number - first] if names else ""
                 if not name and isinstance(given, File):
                     name = Path(given.name).name
-                examples.append(Example(valid_text(name) or f"{self.input} {number}", rows))
+                name = valid_text(name) or f"{self.input} {number}"
+                examples.append(Example(name, rows, number=number))
         return examples
 
     def compute(

@@ -48,8 +48,9 @@ class Looks:
     ) -> dict[str, Any]:
         """Return the attention of the outputs of examples: the address of its page, its rows, and a
         note on which of them is None, and why."""
+        read = [example for example in examples if example.rows]  # an empty input has nothing
         try:
-            capture = trained.look_again(examples, recipe)
+            capture = trained.look_again(read or examples, recipe)
             title = f"{trained.run.recipe}: {trained.folder.resolve().name}"
             scripts = "".join(scripts_of([(title, capture.model, capture)])).encode()
         except UserError as error:

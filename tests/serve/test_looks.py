@@ -83,7 +83,7 @@ def test_rows_are_the_weights_of_a_recording(
 
 def test_rows_name_their_inputs(dates: TrainedRun) -> None:
     recipe = dates.recipe.change({"beam": 2, "n_best": 2})
-    inputs: list[Any] = [TEXT, 3, "1.2.2003"]
+    inputs: list[Any] = [TEXT, 3, "1.2.2003", ""]
     prepared = dates.prepare(inputs, recipe, is_skipping=True)
     examples = [one for one in prepared if isinstance(one, Example)]
     dates.compute(examples, recipe)

@@ -68,7 +68,7 @@ def create_pairs(folder: Path, core: dict[str, Any], **model: Any) -> Any:
     """Write a translator with one vocabulary."""
     path = folder.parent / "pairs.tsv"
     lines = [f"the {word} number {n}\tdie Zahl {n} {word}" for n in range(40) for word in "abc"]
-    path.write_text("source\ttarget\n" + "\n".join(lines) + "\n")
+    path.write_text("\n".join(lines) + "\n")
     data = {"train": str(path), "val_share": 0.2}
     settings = {"tokenizer": {"vocab_size": 90}, "decode": {"max_ratio": 0, "max_extra": 15}}
     return create_run("translate", folder, core, data=data, model=model, **settings)

@@ -19,7 +19,6 @@ Source:  sennrich2016, section 3.2 (BPE), through the `tokenizers` library.
 import json
 import os
 import re
-import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -32,7 +31,7 @@ import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
 from regard.data.config import PairTokenizerConfig, TextTokenizerConfig, TokenizerConfig
-from regard.data.text.words import WORDS, split_words
+from regard.data.text.words import WORDS, describe_surrogate, split_words
 from regard.errors import UserError
 from regard.system.extras import import_extra
 from regard.system.files import read_json
@@ -510,7 +509,4 @@ def _normalize(text: str, normalizer: normalizers.Normalizer, origin: str = "tex
     try:
         return normalizer.normalize_str(text)
     except UnicodeEncodeError as error:
-        problem = f"not valid Unicode: {text[:60]!r} ({error.reason})"
-        if sys.getfilesystemencoding() != "utf-8":  # of arguments
-            problem += "; the locale is not UTF-8: set PYTHONUTF8=1"
-        raise UserError(f"{origin}: {problem}.") from None
+        raise UserError(f"{origin}: {describe_surrogate(text, error)}.") from None

@@ -4,6 +4,8 @@ A word is a run of letters, digits and underscores; a Han, Hiragana or Katakana 
 other character that is not white space, such as each one of a run of punctuation.
 """
 
+import sys
+
 from tokenizers import Regex, pre_tokenizers
 
 from regard.errors import UserError
@@ -23,5 +25,13 @@ def split_words(text: str) -> tuple[list[str], list[tuple[int, int]]]:
     try:
         found = WORDS.pre_tokenize_str(text)
     except UnicodeEncodeError as error:
-        raise UserError(f"not valid Unicode: {text[:60]!r} ({error.reason})") from None
+        raise UserError(describe_surrogate(text, error)) from None
     return [word for word, _ in found], [offsets for _, offsets in found]
+
+
+def describe_surrogate(text: str, error: UnicodeEncodeError) -> str:
+    """Return what is wrong with a text that has a lone surrogate, of wrongly decoded bytes."""
+    problem = f"not valid Unicode: {text[:60]!r} ({error.reason})"
+    if sys.getfilesystemencoding() != "utf-8":  # of arguments
+        problem += "; the locale is not UTF-8: set PYTHONUTF8=1"
+    return problem

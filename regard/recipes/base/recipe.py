@@ -550,13 +550,14 @@ class FileRecipe(Recipe[ConfigT]):
         data = self.settings.data
         if self.entry.input_of(self.config) != "text" or not (data.val or data.test):
             return
-        known = {*map(str, self.train.inputs)}
         for name, dataset in (("val", self.val), ("test", self._test)):
-            count = 0
-            if dataset is not None and getattr(data, name):
-                count = sum(str(text) in known for text in dataset.inputs)
-            if dataset is not None and count:
-                share = f"{count:,} of {len(dataset):,} texts"
+            if dataset is None or not getattr(data, name):
+                continue
+            own = [*map(str, dataset.inputs)]
+            also = {*own}.intersection(map(str, self.train.inputs))
+            if also:
+                count = sum(text in also for text in own)
+                share = f"{count:,} of {len(own):,} texts"
                 self.notify(f"{dataset.origin}: {share} are also in the training data")
 
     @cached_property

@@ -59,7 +59,7 @@ def trace_outputs(
         found = log_probs(model.writer.answer(item))
         trace_likely(trace, found, likely)
         next_tokens = tokens[:, t + 1]
-        if next_tokens[0] == UNWRITTEN:
+        if ids[0][t + 1] == UNWRITTEN:
             next_tokens = found.index_fill(1, banned_ids, -torch.inf).argmax(-1)
         chosen.append(next_tokens)
         chosen_log_probs.append(found.gather(1, next_tokens[:, None])[:, 0])

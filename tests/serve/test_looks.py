@@ -32,7 +32,7 @@ def load(name: str, folder: Path) -> TrainedRun:
     return TrainedRun(recipe, model, folder)
 
 
-def answered(trained: TrainedRun, inputs: Sequence[Any]) -> list[Example]:
+def answer_inputs(trained: TrainedRun, inputs: Sequence[Any]) -> list[Example]:
     """Return inputs with their outputs."""
     examples = trained.prepare(inputs, trained.recipe)
     trained.compute(examples, trained.recipe)
@@ -41,7 +41,7 @@ def answered(trained: TrainedRun, inputs: Sequence[Any]) -> list[Example]:
 
 def compute(store: Looks, trained: TrainedRun, inputs: Sequence[Any]) -> dict[str, Any]:
     """Return the look of inputs."""
-    return store.compute(trained, answered(trained, inputs), trained.recipe)
+    return store.compute(trained, answer_inputs(trained, inputs), trained.recipe)
 
 
 def id_of(look: dict[str, Any]) -> str:
@@ -61,7 +61,7 @@ def test_rows_are_the_weights_of_a_recording(
 ) -> None:
     trained = load(name, tmp_path)
     look = msgspec.json.decode(msgspec.json.encode(compute(Looks(), trained, inputs)))
-    capture = trained.look_again(answered(trained, inputs), trained.recipe)
+    capture = trained.look_again(answer_inputs(trained, inputs), trained.recipe)
     maps = [(number, own) for number, sample in enumerate(capture, 1) for own in sample.maps]
     is_masked = False
     for row, (number, own) in zip(look["rows"], maps, strict=True):

@@ -106,20 +106,21 @@ def test_the_walk_selects_the_head_that_it_shows(page_path, open_page):
     page = open_page(page_path, f"#view=alignment&read={READ}")
     select = page.locator("select[data-control=head]")
 
-    def selected(view: str) -> str:
+    def open_view(view: str) -> str:
+        """Open a view and return the head that is selected then."""
         page.get_by_role("tab", name=view).click()
         page.evaluate("window.regard.ready")
         return select.locator("option:checked").inner_text()
 
     mean = select.locator("option:checked").inner_text()
-    assert (mean[:9], selected("walk")) == ("mean over", "head 1")
+    assert (mean[:9], open_view("walk")) == ("mean over", "head 1")
     assert mean not in select.locator("option").all_inner_texts()
     assert page.locator(".walk > .note").inner_text().startswith("head 1 of ")
     press(page, "[")  # from the first to the last
     assert select.input_value() == str(HEAD)
-    assert selected("alignment") == "head 2"
+    assert open_view("alignment") == "head 2"
     select.select_option("-1")
-    assert (selected("walk"), selected("links")) == ("head 1", mean)
+    assert (open_view("walk"), open_view("links")) == ("head 1", mean)
 
 
 @pytest.mark.parametrize("width", [900, 2600])

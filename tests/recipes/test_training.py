@@ -151,12 +151,12 @@ def test_few_examples_for_validation_and_texts_of_training_are_reported_once(
     assert "also in the training data" not in err
     command(options, "--run", tmp_path / "b")  # synthetic data has enough
     assert "too few" not in capsys.readouterr().err
-    (tmp_path / "val.tsv").write_text("xa\tx\nnew\ty\n", encoding="utf-8")
+    (tmp_path / "val.tsv").write_text("xa\tx\nxa\ty\nnew\ty\n", encoding="utf-8")
     data = {"train": "six.tsv", "val": "val.tsv", "test": "six.tsv"}
     files = [f"--data.{name}={tmp_path / file}" for name, file in data.items()]
     command(options, "--run", tmp_path / "c", *files)
     err = capsys.readouterr().err
-    assert err.count("val.tsv: 1 of 2 texts are also in the training data") == 1
+    assert err.count("val.tsv: 2 of 3 texts are also in the training data") == 1
     assert err.count("six.tsv: 6 of 6 texts are also in the training data") == 1
 
 

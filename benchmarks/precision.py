@@ -28,7 +28,7 @@ from regard.recipes.load import load
 from regard.recipes.training import train_run
 from regard.training.config import TrainConfig
 from regard.training.distribution import Replica, World
-from regard.training.optimizer import build_optimizer
+from regard.training.optimizer import build_optimizers
 from regard.training.precision import PRECISIONS, resolve_precision
 from regard.training.protocols import TrainingBatches
 from regard.training.step import add_gradients
@@ -41,10 +41,8 @@ def stepper(
 ) -> Callable[[int], float]:
     """Return a function that runs the training step of a number and returns its CPU time in
     seconds."""
-    replica, optimizer = (
-        Replica(model.train(), World(), shard="none"),
-        build_optimizer(model, config),
-    )
+    replica = Replica(model.train(), World(), shard="none")
+    optimizers = build_optimizers(model, config)
     plan = batches.plan(0)
 
     def step(number: int) -> float:
@@ -52,8 +50,9 @@ def stepper(
         rows = [plan[number % len(plan)]]
         add_gradients(replica, batches, rows, epoch=0, step=number + 1, seed=1, precision=name)
         nn.utils.clip_grad_norm_(model.parameters(), config.clip)
-        optimizer.step()
-        optimizer.zero_grad()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
         return time.process_time() - start
 
     return step

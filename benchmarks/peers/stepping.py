@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from regard.training.config import TrainConfig
 from regard.training.distribution import Replica, World
-from regard.training.optimizer import build_optimizer
+from regard.training.optimizer import build_optimizers
 from regard.training.step import add_gradients
 
 __all__ = ["Step", "our_step", "their_step"]
@@ -35,7 +35,7 @@ def our_step(
     model.train()
     world = World(device=torch.device(device))
     replica = Replica(model, world, shard="none", compiled=compiled)
-    optimizer = build_optimizer(model, TrainConfig(optimizer="adam", lr=_LR))
+    [optimizer] = build_optimizers(model, TrainConfig(optimizer="adam", lr=_LR))
     number = 0
 
     def step(batch: Any) -> float:

@@ -24,7 +24,7 @@ from regard.recipes.base.trained import TrainedRun
 from regard.recipes.load import load
 from regard.training.average import MovingAverage
 from regard.training.distribution import Replica, World
-from regard.training.optimizer import build_optimizer
+from regard.training.optimizer import build_optimizers
 from regard.training.precision import resolve_precision
 from regard.training.step import add_gradients
 
@@ -105,7 +105,7 @@ def measure_training(
     groups = [plan[first : first + config.accumulate] for first in chosen]
     world = World(device=device)
     replica = Replica(copy.deepcopy(model).train(), world, shard="none", compiled=config.compile)
-    optimizer = build_optimizer(replica.model, config)
+    optimizers = build_optimizers(replica.model, config)
     average = MovingAverage(replica.model, decay=config.ema) if config.ema else None
 
     def step_all() -> int:
@@ -116,8 +116,9 @@ def measure_training(
                 replica, batches, group, epoch=0, step=number, seed=1, precision=precision
             )
             clip_grad_norm_(replica.model.parameters(), config.clip or math.inf)
-            optimizer.step()
-            optimizer.zero_grad()
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
             if average:
                 average.update(number)
             targets += count

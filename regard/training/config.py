@@ -38,8 +38,10 @@ class TrainConfig:
     accumulate: Annotated[int, Range(1, 100_000)] = 1
     """Number of batches per optimizer step (gradient accumulation); the loss is the mean over their
     target tokens, as if they were one batch."""
-    optimizer: Literal["adamw", "adam"] = "adamw"
-    """Optimizer. adamw: decoupled weight decay; adam: weight decay in the gradient (L2 penalty)."""
+    optimizer: Literal["adamw", "adam", "muon"] = "adamw"
+    """Optimizer. adamw: decoupled weight decay; adam: weight decay in the gradient (L2 penalty);
+    muon: orthogonalized momentum for the matrices of a Transformer's blocks, adamw for the rest,
+    at the same rate."""
     lr: Annotated[float, Range(1e-12, 100)] = 1e-3
     """Peak learning rate, reached at the end of the warm-up."""
     betas: tuple[FractionBelowOne, FractionBelowOne] = (0.9, 0.98)

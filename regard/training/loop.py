@@ -33,7 +33,7 @@ from regard.training.config import TrainConfig
 from regard.training.distribution import Replica, World, join_process_group
 from regard.training.log import Log
 from regard.training.optimizer import (
-    build_optimizer,
+    build_optimizers,
     learning_rate,
     load_optimizer_tensors,
     optimizer_tensors,
@@ -139,6 +139,11 @@ def fit(
         if reason is not None and (joined.size > 1 or config.accumulate > 1):
             given = f"train.accumulate {config.accumulate} and {joined.size} processes"
             raise UserError(f"a step must be one batch of one process with {reason}, got {given}")
+        if config.optimizer == "muon" and joined.size > 1 and config.shard == "fsdp":
+            raise UserError(
+                "train.optimizer muon needs whole matrices, which train.shard fsdp splits: set "
+                "train.shard ddp or train.optimizer adamw"
+            )
         joined.run_on_main(lambda: stack.enter_context(lock_folder(folder)))
         if (config.freeze, config.lora) != (None, None):
             restrict_training(model, config, seed=seed)
@@ -196,7 +201,7 @@ class _Run:
         self.norm = 0.0
         self.model = self.replica.model.train()
         self.weights, self.ties = folder / "model.safetensors", ties_of(self.model)
-        self.optimizer = build_optimizer(self.model, config)
+        self.optimizers = build_optimizers(self.model, config)
         self.average = MovingAverage(self.model, decay=config.ema) if config.ema else None
         self.best_kind = "ema" if config.ema else "best"
         self.store = CheckpointStore(folder, keep=config.keep)
@@ -320,10 +325,11 @@ class _Run:
         clock = self.clock() if self.world.is_main else 0.0
         stop_requests, seconds = self.world.sum([float(self.interruption.is_requested), clock])
         lr = learning_rate(config, progress, batches=len(plan))
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr * group["scale"]
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = lr * group["scale"]
+            optimizer.step()
+            optimizer.zero_grad()
         if self.average:
             self.average.update(number)
         if is_measuring:
@@ -441,7 +447,7 @@ class _Run:
     def save(self) -> None:
         self.read_sums()
         files = {"model": tensors_of(self.model)}
-        files["optimizer"] = optimizer_tensors(self.optimizer, self.model)
+        files["optimizer"] = optimizer_tensors(self.optimizers, self.model)
         if self.average:
             files["ema"] = self.average.tensors
         whole = {name: self.replica.gather(tensors) for name, tensors in files.items()}
@@ -464,7 +470,7 @@ class _Run:
         folder = self.folder / "checkpoints" / folder.name
         load_tensors(self.model, read_tensors(folder / "model.safetensors"), origin=str(folder))
         tensors = read_tensors(folder / "optimizer.safetensors")
-        load_optimizer_tensors(self.optimizer, self.model, tensors)
+        load_optimizer_tensors(self.optimizers, self.model, tensors)
         if self.average:
             self.average.load(read_tensors(folder / "ema.safetensors"))
         self.world.broadcast(None)  # nothing is removed before all processes have loaded it

@@ -1,55 +1,74 @@
-"""The optimizer, its state by names of parameters, and the learning-rate schedule.
+"""The optimizers, their state by names of parameters, and the learning-rate schedule.
+
+    adam, adamw   all parameters
+    muon          weights of the linear layers of a Transformer's blocks, along the semi-orthogonal
+                  matrix next to the averaged gradient, times 0.2 sqrt(max(rows, columns)) lr, so
+                  that the root mean square of a change is that of AdamW; the rest by AdamW
 
 lr(step) = peak * min(step / warmup, decay(step)); a warm-up that is shortened while it lasts goes
 on linearly from the rate that it has reached
+
+Source: muon jordan2024, with the factor of liu2025, by torch.optim.Muon.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn, optim
 
 from regard.layers.lora import ADAPTER_RATE, ADAPTERS
 from regard.training.config import TrainConfig
-from regard.training.partial import distances_from_top
+from regard.training.partial import distances_from_top, hidden_matrices
 from regard.training.progress import Progress
 from regard.training.tensors import distribute_like
 
 
-def build_optimizer(model: nn.Module, config: TrainConfig) -> optim.Optimizer:
-    """Return Adam or AdamW over a model's parameters; weight decay for non-embedding matrices.
+def build_optimizers(model: nn.Module, config: TrainConfig) -> list[optim.Optimizer]:
+    """Return the optimizers of a model's parameters; weight decay for non-embedding matrices.
 
     Each group has its `scale`, a factor of the learning rate.
+
+    Raises: UserError if muon is asked for and the model has no Transformer.
     """
     embeddings = {
         id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)
     }
+    hidden = hidden_matrices(model) if config.optimizer == "muon" else set()
     distances = distances_from_top(model) if config.layer_decay < 1 else {}
-    groups: dict[tuple[float, float], list[Tensor]] = {}
+    groups: dict[tuple[bool, float, float], list[Tensor]] = {}
     for name, parameter in trainable_parameters(model).items():
         decays = parameter.ndim >= 2 and id(parameter) not in embeddings
         scale = config.layer_decay ** distances.get(id(parameter), 0)
         scale *= ADAPTER_RATE if name.endswith(ADAPTERS) else 1
-        groups.setdefault((config.weight_decay if decays else 0.0, scale), []).append(parameter)
-    options = [
-        {"params": parameters, "weight_decay": decay, "scale": scale}
-        for (decay, scale), parameters in groups.items()
-    ]
-    kind = optim.AdamW if config.optimizer == "adamw" else optim.Adam
-    return kind(options, lr=config.lr, betas=tuple(config.betas), eps=config.eps, fused=True)
+        key = id(parameter) in hidden, config.weight_decay if decays else 0.0, scale
+        groups.setdefault(key, []).append(parameter)
+    plain, orthogonal = [], []
+    for (is_hidden, decay, scale), parameters in groups.items():
+        options = {"params": parameters, "weight_decay": decay, "scale": scale}
+        (orthogonal if is_hidden else plain).append(options)
+    optimizers: list[optim.Optimizer] = []
+    if plain:
+        kind = optim.Adam if config.optimizer == "adam" else optim.AdamW
+        betas = tuple(config.betas)
+        optimizers.append(kind(plain, lr=config.lr, betas=betas, eps=config.eps, fused=True))
+    if orthogonal:
+        optimizers.append(optim.Muon(orthogonal, lr=config.lr, adjust_lr_fn="match_rms_adamw"))
+    return optimizers
 
 
-def optimizer_tensors(optimizer: optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """Return the state as `exp_avg/NAME`, `exp_avg_sq/NAME`, `step/NAME`; empty before a step."""
-    return {
-        f"{kind}/{name}": value
-        for name, parameter in trainable_parameters(model).items()
-        for kind, value in optimizer.state.get(parameter, {}).items()
-    }
+def optimizer_tensors(optimizers: Sequence[optim.Optimizer], model: nn.Module) -> dict[str, Tensor]:
+    """Return the state as `exp_avg/NAME`, `exp_avg_sq/NAME`, `step/NAME`, or `momentum_buffer/NAME`
+    of muon; empty before a step."""
+    tensors = {}
+    for name, parameter in trainable_parameters(model).items():
+        for optimizer in optimizers:
+            for kind, value in optimizer.state.get(parameter, {}).items():
+                tensors[f"{kind}/{name}"] = value
+    return tensors
 
 
 def load_optimizer_tensors(
-    optimizer: optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]
+    optimizers: Sequence[optim.Optimizer], model: nn.Module, tensors: Mapping[str, Tensor]
 ) -> None:
     """Load the state that `optimizer_tensors` returned, sharded like the parameters."""
     names = {id(parameter): name for name, parameter in trainable_parameters(model).items()}
@@ -57,15 +76,17 @@ def load_optimizer_tensors(
     for key, value in tensors.items():
         kind, _, name = key.partition("/")
         loaded[name][kind] = value
-    state = {}
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    for number, parameter in enumerate(parameters):
-        state[number] = {
-            kind: value if kind == "step" else distribute_like(value, like=parameter)
-            for kind, value in loaded[names[id(parameter)]].items()
-        }
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
+    for optimizer in optimizers:
+        state, number = {}, 0
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                state[number] = {
+                    kind: value if kind == "step" else distribute_like(value, like=parameter)
+                    for kind, value in loaded[names[id(parameter)]].items()
+                }
+                number += 1
+        groups = optimizer.state_dict()["param_groups"]
+        optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
 def learning_rate(config: TrainConfig, progress: Progress, *, batches: int) -> float:

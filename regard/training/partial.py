@@ -1,4 +1,4 @@
-"""Training of a part of the parameters, or of each layer at a rate of its own.
+"""Training of a part of the parameters, or of each layer or kind at a rate of its own.
 
     embeddings   of inputs and targets, positions, norms behind them    distance  L + 1
     block n      of a stack of L blocks                                           L + 1 - n
@@ -64,6 +64,13 @@ def distances_from_top(model: nn.Module) -> dict[int, int]:
             for parameter in block.parameters():
                 distances.setdefault(id(parameter), distance)
     return distances
+
+
+def hidden_matrices(model: nn.Module) -> set[int]:
+    """Return the ids of the weights of the linear layers of a Transformer's blocks."""
+    core, _ = _transformer_of("optimizer muon", model)
+    parts = [part for block in [*core.encoder, *core.decoder] for part in block.modules()]
+    return {id(part.weight) for part in parts if isinstance(part, nn.Linear)}
 
 
 def _input_parts(model: Model, core: Transformer) -> list[nn.Module]:

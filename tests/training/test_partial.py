@@ -22,7 +22,7 @@ from regard.models.model import Model
 from regard.models.readers.tokens import TokenReader, embedding_table
 from regard.models.writers.classes import ClassWriter
 from regard.training.loop import fit
-from regard.training.optimizer import build_optimizer
+from regard.training.optimizer import build_optimizers
 from regard.training.partial import restrict_training
 from regard.training.tensors import load_tensors, read_tensors, tensors_of
 from tests.helpers import close
@@ -134,7 +134,10 @@ def test_frozen_layers_keep_their_bits_and_have_no_state(
     assert read_tensors(checkpoint / "ema.safetensors").keys() == trained
 
 
-@pytest.mark.parametrize("part", [{"freeze": 1}, {"lora": 2}, {"lora": 2, "freeze": 1}])
+PARTS = [{"freeze": 1}, {"lora": 2}, {"lora": 2, "freeze": 1}, {"optimizer": "muon"}]
+
+
+@pytest.mark.parametrize("part", PARTS)
 def test_a_resumed_run_ends_with_the_same_bits(part: dict[str, Any], tmp_path: Path) -> None:
     options = part | {"ema": 0.5, "layer_decay": 0.7}
     whole = train("translator", tmp_path / "whole", **options)
@@ -150,7 +153,8 @@ def test_layer_decay_multiplies_the_rate_by_the_distance_from_the_output() -> No
     model = make("translator")
     scales = {}
     names = {id(value): key for key, value in model.named_parameters()}
-    for group in build_optimizer(model, settings(layer_decay=0.5)).param_groups:
+    [optimizer] = build_optimizers(model, settings(layer_decay=0.5))
+    for group in optimizer.param_groups:
         scales |= {names[id(value)]: group["scale"] for value in group["params"]}
     expected = {
         ("writer.inputs.", "core.positions.", "reader.", "core.encoder_embedding_norm."): 0.125,
@@ -206,7 +210,8 @@ def test_adapters_take_ten_times_the_rate_and_the_head_its_own() -> None:
     model = make("classifier")
     restrict_training(model, settings(lora=2), seed=1)
     names = {id(value): key for key, value in model.named_parameters()}
-    for group in build_optimizer(model, settings(lora=2)).param_groups:
+    [optimizer] = build_optimizers(model, settings(lora=2))
+    for group in optimizer.param_groups:
         for value in group["params"]:
             assert group["scale"] == (10.0 if "adapter" in names[id(value)] else 1.0)
 
@@ -245,6 +250,40 @@ def test_what_cannot_be_trained_is_refused() -> None:
         with pytest.raises(UserError, match=message):
             restrict_training(model, settings(**changes), seed=1)
     with pytest.raises(UserError, match=r"train\.layer_decay is for models with a Transformer"):
-        build_optimizer(ToyModel(), settings(layer_decay=0.9))
+        build_optimizers(ToyModel(), settings(layer_decay=0.9))
+    with pytest.raises(UserError, match=r"optimizer muon is for models with a Transformer"):
+        build_optimizers(ToyModel(), settings(optimizer="muon"))
     with pytest.raises(UserError, match="freeze must be reader or a number of blocks, got 'head'"):
         settings(freeze="head")
+
+
+def test_muon_changes_matrices_of_blocks_and_adamw_the_rest() -> None:
+    """Its change is semi-orthogonal, with singular values that torch brings to 0.7 to 1.2 but for
+    tiny ones, times 0.2 sqrt(max(rows, columns)) lr."""
+    model, plain = make("translator"), make("translator")
+    changes = {"lr": 0.1, "weight_decay": 0.5}
+    for name, toy in (("muon", model), ("adamw", plain)):
+        optimizers = build_optimizers(toy, settings(optimizer=name, **changes))
+        torch.manual_seed(1)
+        for parameter in toy.parameters():
+            parameter.grad = torch.randn_like(parameter)
+        for optimizer in optimizers:
+            optimizer.step()
+    start, after = tensors_of(make("translator")), tensors_of(model)
+    matrices = set()
+    for key, value in tensors_of(plain).items():
+        if torch.equal(value, after[key]):
+            continue
+        matrices.add(key)
+        change = (after[key] - start[key] * (1 - 0.1 * 0.5)) / (0.1 * 0.2 * max(value.shape) ** 0.5)
+        values = torch.linalg.svdvals(change)
+        assert 0.7 < values.mean() < values.max() < 1.3
+    kinds = ("query", "key", "value", "output", "expand", "contract")
+    expected = {
+        key
+        for key in start
+        if key.startswith(("core.encoder.", "core.decoder."))
+        and key.endswith(tuple(f".{kind}.weight" for kind in kinds))
+    }
+    assert matrices == expected
+    assert len(matrices) == 2 * 6 + 10

@@ -12,13 +12,17 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 import torch
 from torch.distributed.tensor import DTensor
 
+from regard.errors import UserError
 from regard.training import loop
 from regard.training.config import TrainConfig
-from regard.training.distribution import join_process_group
+from regard.training.distribution import World, join_process_group
 from tests.training.minimal import compare_gradients
+from tests.training.test_partial import make
+from tests.training.test_partial import train as train_parts
 from tests.training.toy import ToyModel, settings, train
 
 CONFIG = settings(steps=9, accumulate=2, ema=0.5, validate_every=3, average=2)
@@ -32,6 +36,20 @@ def toy(folder: Path, config: TrainConfig, *, seed: int = 3) -> ToyModel:
     return model
 
 
+def train_by_muon(folder: Path, world: World) -> None:
+    """Check that all processes hold equal weights after training by Muon, and that it is not
+    sharded."""
+    model = make("translator")
+    run = folder / "muon"
+    train_parts("translator", run, model, optimizer="muon", shard="ddp")
+    weights = torch.cat([value.detach().flatten() for value in model.parameters()])
+    others = [torch.empty_like(weights) for _ in range(world.size)]
+    torch.distributed.all_gather(others, weights)
+    assert all(torch.equal(weights, other) for other in others)
+    with pytest.raises(UserError, match="needs whole matrices"):
+        train_parts("translator", folder / "sharded", optimizer="muon", shard="fsdp")
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     torch.set_num_threads(1)
@@ -39,6 +57,7 @@ def main() -> None:
         count = compare_gradients(world, every="--slow" in sys.argv)
         if world.rank == 0:
             print(count)
+        train_by_muon(folder, world)
         for shard in ("ddp", "fsdp"):
             config = dataclasses.replace(CONFIG, shard=shard)
             part = dataclasses.replace(PART, shard=shard)

@@ -10,6 +10,7 @@ from regard.attention.choices import Choice as Choice
 from regard.attention.choices import Hard as Hard
 from regard.attention.choices import Proportional as Proportional
 from regard.attention.choices import Soft as Soft
+from regard.attention.choices import SoftmaxForm as SoftmaxForm
 from regard.attention.choices import Sparse as Sparse
 from regard.attention.choices import TopK as TopK
 from regard.attention.choices import reinforce as reinforce

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from regard.attention.axes import align, broadcast_leading, check_part, check_strided, widen
 from regard.attention.biases import Bias, TensorBias
@@ -36,6 +37,8 @@ class AttentionInputs(NamedTuple):
     """Formula of the score, a Form, for fused kernels; None if they support no formula of it."""
     choice: Any
     """The Choice. A kernel knows the classes of form and choice by its `unsupported_reason`."""
+    softmax: Any
+    """Formula of the choice, a SoftmaxForm, for fused kernels; None if they support none of it."""
     mask: Mask | None
     bias: Bias | None
     positions: Positions
@@ -118,11 +121,37 @@ class AttentionInputs(NamedTuple):
 
     def tile(self, first: int, last: int) -> "AttentionInputs":
         """Return the inputs of the queries first .. last - 1 only."""
+        choice = self.choice.tile(first, last)
         return self._replace(
             query=self.query[..., first:last, :],
-            choice=self.choice.tile(first, last),
+            choice=choice,
+            softmax=choice.form(),
             raw_query=self.raw_query[..., first:last, :],
             positions=self.positions.tile(first, last),
+        )
+
+    def with_sink_key(self) -> "AttentionInputs":
+        """Return the same read with the sink of its softmax as one more key, whose value is zero.
+
+        Mask and bias are then one tensor, in which that key has the score `sink`.
+        """
+        bias, axes = self.bias_tensor(), (1,) * self.num_axes
+        allowed = self.allowed_pairs(bias)
+        added = self.query.new_zeros(axes) if bias is None else bias
+        added = added if allowed is None else added.masked_fill(~allowed, float("-inf"))
+        sink = torch.as_tensor(self.softmax.sink, device=added.device).to(added.dtype)
+        sink = sink.view(*axes[sink.dim() :], *sink.shape)
+        rows = torch.broadcast_shapes(added.shape[:-1], sink.shape[:-1])
+        num_keys = self.keys.shape[-2]
+        added = torch.cat((added.expand(*rows, num_keys), sink.expand(*rows, 1)), -1)
+        return self._replace(
+            keys=pad(self.keys, (0, 0, 0, 1)),
+            values=pad(self.values, (0, 0, 0, 1)),
+            softmax=self.softmax._replace(sink=None),
+            mask=None,
+            bias=TensorBias(added),
+            positions=Positions(self.positions.num_rows, num_keys + 1, self.positions.device),
+            kernel_cache=None,
         )
 
     def allowed_pairs(self, bias: Tensor | None = None) -> Tensor | None:
@@ -244,15 +273,15 @@ def prepare_inputs(
     # A kernel that uses the formula and not the modules does not call their hooks.
     form = None if has_hooked_weights(score, choice, bias) else score.form(dim)
     choice.check(leading, num_queries)
+    softmax = choice.form()
     positions = (
         Positions(num_queries, keys.shape[-2], query.device)
         if cache is None
         else cache.positions(num_queries)
     )
     _check_score(score, form, mapped, keys, positions)
-    return AttentionInputs(
-        mapped, keys, values, score, form, choice, mask, bias, positions, query, kernel_cache
-    )
+    parts = score, form, choice, softmax, mask, bias
+    return AttentionInputs(mapped, keys, values, *parts, positions, query, kernel_cache)
 
 
 def _check_score(

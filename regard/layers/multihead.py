@@ -14,13 +14,19 @@ Norms of queries and keys apply to each head behind the projections, with parame
 heads. Rotary positional encodings then rotate queries and keys: keys are at 0, 1, ... in the order
 in which they were added, and the last query is at the last key.
 
+A subclass may replace each of these steps, and keeps the others:
+
+    project   items -> queries, keys and values of each head
+    pairs     memory -> the keys and values that are read
+    merge     the heads' results -> the vectors before W_o
+
 Source: lectures, C.1, C.2, C.5 to C.8; vaswani2017, section 3.2.2; grouped queries ainslie2023,
 multi-query shazeer2019; rotary su2024; norms of queries and keys henry2020, yang2025.
 """
 
 import math
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -160,7 +166,8 @@ class MultiHead(nn.Module):
 
         start: of the keys, for positions that rotate.
         """
-        return self._memory(*self._project(source, values), mask, start=start)
+        _, keys, own_values = self.project(None, source, values)
+        return self._memory(keys, own_values, mask, start=start)
 
     def extend(
         self,
@@ -172,11 +179,12 @@ class MultiHead(nn.Module):
         """Append the keys and values of new items to the memory (key-value cache of a decoder)."""
         start, score = 0, self.read.score
         if isinstance(memory, KeyValueCache):
-            if memory.mapped_by is not score:
+            if self._maps_keys and memory.mapped_by is not score:
                 memory = memory.map_keys_with(score)  # as the new keys are
             if self.positions is not None:
                 start = memory.length
-        new = self._memory(*self._project(source, values), None, start=start)
+        _, keys, own_values = self.project(None, source, values)
+        new = self._memory(keys, own_values, None, start=start)
         return memory.extend(new.keys, new.values)
 
     def forward(
@@ -205,16 +213,69 @@ class MultiHead(nn.Module):
         if memory is not None:
             if memory_mask is not None:
                 raise ValueError("memory_mask must be None if memory is given, which has its own")
-            projected = self.query(query)
+            if isinstance(memory, KeyValueCache):
+                memory = self.pairs(memory)
+            queries, _, _ = self.project(query, None)
             beta = self._short_beta(query, mask, memory)
             if beta is not None and isinstance(memory, Memory):
-                return self._read_once(projected, memory, beta)
-            return self._read_heads(projected, memory, mask, start)
-        projected, key, value = fused_linear(query, self.query, self.key, self.value)
+                heads = self._read_once(queries, memory, beta)
+            else:
+                heads = self.read(self._rotate_query(queries, memory, start), memory, mask=mask)
+            return self.output(self.merge(heads, query))
+        queries, keys, values = self.project(query, query)
         beta = self._short_beta(query, mask) if memory_mask is None else None
         if beta is not None:
-            return self._read_short(projected, key, value, beta, mask)
-        return self._read_heads(projected, self._memory(key, value, memory_mask), mask)
+            heads = self._read_short(queries, keys, values, beta, mask)
+        else:
+            pairs = self.pairs(self._memory(keys, values, memory_mask))
+            heads = self.read(self._rotate_query(queries, pairs), pairs, mask=mask)
+        return self.output(self.merge(heads, query))
+
+    def project(
+        self, query: Tensor | None, source: Tensor | None, values: Tensor | None = None
+    ) -> tuple[Any, Any, Any]:
+        """Return queries, keys and values of each head, (batch, head, time, size).
+
+        query, source: items; without one of them, its vectors are None. The same tensor twice:
+                       self-attention.
+        values:        items that become values, if they are not `source`.
+        A subclass may return values of fewer heads than the keys, or None: its memory then holds
+        the keys alone, and its `pairs` makes the values of them.
+        """
+        queries, keys = None, None
+        if query is not None and source is query and values is None:
+            queries, keys, values = fused_linear(query, self.query, self.key, self.value)
+        elif query is not None:
+            queries = self.query(query)
+        if source is not None and keys is None:
+            check_strided("source", source)
+            if values is None:
+                keys, values = fused_linear(source, self.key, self.value)
+            else:
+                check_strided("values", values)
+                keys, values = self.key(source), self.value(values)
+        if queries is not None:
+            queries = _split_heads(queries, self.num_heads)
+            queries = queries if self.query_norm is None else self.query_norm(queries)
+        if keys is None or values is None:
+            return queries, None, None
+        keys = _split_heads(keys, self.key_heads)
+        keys = keys if self.key_norm is None else self.key_norm(keys)
+        return queries, keys, _split_heads(values, self.key_heads)
+
+    def pairs(self, memory: KeyValueCache) -> KeyValueCache:
+        """Return the keys and values that queries read: by default, those of the memory.
+
+        A subclass returns `memory.with_pairs(keys, values)`. Its memory then holds keys that no
+        score mapped; they are mapped when they are read.
+        """
+        return memory
+
+    def merge(
+        self, heads: Float[Tensor, "batch head query size"], query: Tensor
+    ) -> Float[Tensor, "batch query heads"]:
+        """Return [head_1, ..., head_l], the vectors before W_o; query: the items X'."""
+        return heads.transpose(1, 2).flatten(2)
 
     def decompose(
         self, query: Float[Tensor, "batch query query_dim"], memory: Memory
@@ -223,7 +284,8 @@ class MultiHead(nn.Module):
 
         Their sum over heads and keys is the output without the bias of W_o.
         """
-        queries = self._split_query(self.query(query), memory)
+        queries, _, _ = self.project(query, None)
+        queries = self._rotate_query(queries, memory)
         inputs = self.read.prepare_inputs(queries, memory).repeat_heads()
         by_head = self._output_form().weight.unflatten(1, (self.num_heads, -1))
         projected = torch.einsum("bhkv,ohv->bhko", inputs.values, by_head)
@@ -246,24 +308,22 @@ class MultiHead(nn.Module):
         size = len(weight) // self.key_heads * self.num_heads
         return LinearForm(torch.eye(size, dtype=weight.dtype, device=weight.device), None)
 
-    def _project(self, source: Tensor, values: Tensor | None) -> tuple[Tensor, Tensor]:
-        check_strided("source", source)
-        if values is None:
-            key, value = fused_linear(source, self.key, self.value)
-            return key, value
-        check_strided("values", values)
-        return self.key(source), self.value(values)
+    @property
+    def _maps_keys(self) -> bool:
+        """True if the score maps keys before they are stored, not those that `pairs` returns."""
+        return type(self).pairs is MultiHead.pairs
 
-    def _memory(self, key: Tensor, value: Tensor, mask: Mask | None, *, start: Start = 0) -> Memory:
-        keys = _split_heads(key, self.key_heads)
-        if self.key_norm is not None:
-            keys = self.key_norm(keys)
+    def _memory(
+        self, keys: Tensor, values: Tensor | None, mask: Mask | None, *, start: Start = 0
+    ) -> Memory:
         if self.positions is not None:
             self._check_rotation(self.positions)
-            keys = self._rotate(self.positions, keys, start)
+            keys = self._rotate(self.positions, "rotate_keys", keys, start)
+        values = keys[..., :0] if values is None else values
+        if not self._maps_keys:
+            return Memory(keys, values, mask)
         score = self.read.score
-        keys = map_all(score, "map_keys", keys)
-        return Memory(keys, _split_heads(value, self.key_heads), mask, score)
+        return Memory(map_all(score, "map_keys", keys), values, mask, score)
 
     def _check_rotation(self, positions: PositionalEncoding) -> None:
         """Raise ValueError unless positions and score fit together; both may be replaced."""
@@ -272,20 +332,6 @@ class MultiHead(nn.Module):
             raise ValueError(
                 f"positions must rotate, and score be invariant to rotations, got {names}"
             )
-
-    def _read_heads(
-        self,
-        query: Tensor,
-        memory: KeyValueCache | LinearState,
-        mask: Mask | None,
-        start: Start | None = None,
-    ) -> Tensor:
-        out = self.read(self._split_query(query, memory, start), memory, mask=mask)
-        return self._merge_heads(out)
-
-    def _merge_heads(self, out: Tensor) -> Tensor:
-        """Return [head_1, ..., head_l] W_o of heads (batch, head, query, size)."""
-        return self.output(out.transpose(1, 2).flatten(2))
 
     def _short_beta(
         self,
@@ -309,6 +355,8 @@ class MultiHead(nn.Module):
             or self.key_heads != self.num_heads
             or self.positions is not None
             or self.query_norm is not None
+            or type(self).project is not MultiHead.project
+            or not self._maps_keys
         ):
             return None
         read = self.read
@@ -339,46 +387,44 @@ class MultiHead(nn.Module):
         return read.choice.beta
 
     def _read_short(
-        self, query: Tensor, key: Tensor, value: Tensor, beta: float, mask: Mask | None
+        self, queries: Tensor, keys: Tensor, values: Tensor, beta: float, mask: Mask | None
     ) -> Tensor:
-        """Compute what `_read_heads` does, without its preparation, which would take longer."""
-        batch, time, dim = query.shape
-        heads, added = self.num_heads, None
-        queries = _split_heads(query, heads).flatten(0, 1)
-        keys = _split_heads(key, heads).flatten(0, 1)
-        values = _split_heads(value, heads).flatten(0, 1)
+        """Compute what `read` does, without its preparation, which would take longer."""
+        batch, heads, time, size = queries.shape
+        added = None
         if mask is not None:
-            positions = Positions(time, time, query.device)
-            added, _ = additive_mask(mask, positions, query.dtype)
-        out = read_flat(queries, keys, values, added, 1 / math.sqrt(dim // heads) * beta)
-        return self._merge_heads(out.view(batch, heads, time, -1))
+            positions = Positions(time, time, queries.device)
+            added, _ = additive_mask(mask, positions, queries.dtype)
+        flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
+        out = read_flat(*flat, added, 1 / math.sqrt(size) * beta)
+        return out.view(batch, heads, time, -1)
 
-    def _read_once(self, query: Tensor, memory: Memory, beta: float) -> Tensor:
-        """Compute what `_read_heads` does for one item, without its preparation."""
-        queries = _split_heads(query, self.num_heads)
+    def _read_once(self, queries: Tensor, memory: Memory, beta: float) -> Tensor:
+        """Compute what `read` does for one item, without its preparation."""
         scale = 1 / math.sqrt(queries.shape[-1]) * beta
-        out = scaled_dot_product_attention(queries, memory.keys, memory.values, scale=scale)
-        return self._merge_heads(out)
+        return scaled_dot_product_attention(queries, memory.keys, memory.values, scale=scale)
 
-    def _split_query(
-        self, query: Tensor, memory: KeyValueCache | LinearState, start: Start | None = None
+    def _rotate_query(
+        self, queries: Tensor, memory: KeyValueCache | LinearState, start: Start | None = None
     ) -> Tensor:
-        queries = _split_heads(query, self.num_heads)
-        if self.query_norm is not None:
-            queries = self.query_norm(queries)
-        if self.positions is not None and isinstance(memory, KeyValueCache):
-            if start is None:
-                start = memory.length - queries.shape[-2]
-            queries = self._rotate(self.positions, queries, start)
-        return queries
+        if self.positions is None or not isinstance(memory, KeyValueCache):
+            return queries
+        start = memory.length - queries.shape[-2] if start is None else start
+        return self._rotate(self.positions, "rotate_query", queries, start)
 
-    def _rotate(self, positions: PositionalEncoding, vectors: Tensor, start: Start) -> Tensor:
+    def _rotate(
+        self,
+        positions: PositionalEncoding,
+        name: Literal["rotate_query", "rotate_keys"],
+        vectors: Tensor,
+        start: Start,
+    ) -> Tensor:
         run_pre_hooks(positions, vectors, start)
-        rotated = positions.rotate(vectors, start)
+        rotated = getattr(positions, name)(vectors, start)
         if rotated.shape != vectors.shape:
             sizes = f"{tuple(vectors.shape)}, got {tuple(rotated.shape)}"
             kind = type(positions).__name__
-            raise ValueError(f"{kind}.rotate must keep the shape of queries and keys, {sizes}")
+            raise ValueError(f"{kind}.{name} must keep the shape of queries and keys, {sizes}")
         return rotated
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from regard.attention.attend import attend
 from regard.attention.biases import Alibi, Bias, RelativeBias, ShawBias
-from regard.attention.choices import Choice, Hard, Proportional, Soft, Sparse, TopK
+from regard.attention.choices import Choice, Hard, Proportional, Soft, SoftmaxForm, Sparse, TopK
 from regard.attention.inputs import prepare_inputs
 from regard.attention.kernels import selection
 from regard.attention.kernels.selection import KERNELS
@@ -39,6 +39,14 @@ BATCH, HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 3, 2, 5, 7, 11, 13
 SHAPES = (QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM)
 HOLES = torch.rand(BATCH, QUERIES, KEYS, generator=torch.Generator().manual_seed(3)) > 0.4
 
+
+class OwnSink(Choice):
+    """Softmax with one more key per head, as a user writes it."""
+
+    def form(self) -> SoftmaxForm:
+        return SoftmaxForm(1.7, torch.tensor([0.3, -1.0]).view(HEADS, 1, 1))
+
+
 SCORES: dict[str, Callable[[], Score]] = {
     "dot": Dot,
     "scaled": ScaledDot,
@@ -59,6 +67,7 @@ CHOICES: dict[str, Callable[[], Choice]] = {
     "sparse": lambda: Sparse(1.5),
     "top": lambda: TopK(2),
     "shares": Proportional,
+    "sink": OwnSink,
 }
 MASKS: dict[str, Mask | None] = {
     "none": None,
@@ -94,11 +103,12 @@ the rows of these reads; so the median of the errors of the rows must be within 
 SHAPES_CHECKED = (torch.float32, torch.bfloat16)
 """Dtypes whose calls are checked for shapes: between them they take every path of the others."""
 
+LIMITED = {"shares": ("features",), "sink": ("scaled", "capped", "additive")}
 READS = [
     (score, choice)
     for score, choice in itertools.product(SCORES, CHOICES)
-    if choice != "shares"
-    or score == "features"  # shares of negative scores are refused, whatever the kernel
+    # Shares of negative scores are refused, whatever the kernel.
+    if score in LIMITED.get(choice, SCORES)
 ]
 CELLS = [
     (score, choice, kernel)

@@ -9,7 +9,7 @@
 | Proportional | a_j / sum_i a_i                                          | katharopoulos2020      |
 """
 
-from regard.attention.choices.base import Choice, Soft
+from regard.attention.choices.base import Choice, Soft, SoftmaxForm
 from regard.attention.choices.hard import Hard, ReinforceSamples, reinforce
 from regard.attention.choices.proportional import Proportional, divide
 from regard.attention.choices.sparse import Sparse, entmax
@@ -22,6 +22,7 @@ __all__ = [
     "Proportional",
     "ReinforceSamples",
     "Soft",
+    "SoftmaxForm",
     "Sparse",
     "TopK",
     "divide",

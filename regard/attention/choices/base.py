@@ -1,4 +1,4 @@
-"""Base class of choices, and soft attention.
+"""Base class of choices, the formula that fused kernels support, and soft attention.
 
 A fully masked row has zero weights with every choice: the read gives zeros and no gradient, never
 NaN.
@@ -6,18 +6,41 @@ NaN.
 Source: lectures, A.3 (soft attention: weights >= 0 that sum to one).
 """
 
-from abc import ABC, abstractmethod
-from typing import final
+from typing import Any, NamedTuple, final
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from regard.attention.axes import Allowed, Pairs, is_inspectable
 
 
-class Choice(nn.Module, ABC):
-    """Base class of choices, which turn scores into attention weights."""
+class SoftmaxForm(NamedTuple):
+    """Formula of a choice: weight_j = e_j / (e_sink + sum_i e_i), e_j = exp(beta a_j).
+
+    beta, sink: a number, or a tensor that broadcasts to (..., query, 1), aligned from the right.
+    """
+
+    beta: float | Tensor = 1.0
+    sink: float | Tensor | None = None
+    """Score of one more key, whose value is zero; None: there is no such key."""
+
+
+class Choice(nn.Module):
+    """Base class of choices, which turn scores into attention weights.
+
+    A subclass defines `weights`, or `form`, from which they follow, so that fused kernels compute
+    them.
+    Raises: TypeError for a class outside of this package that defines both, which may differ.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        weights, form = cls.weights, cls.form
+        modules = {weights.__module__.split(".")[0], form.__module__.split(".")[0]}
+        if weights is not Choice.weights and form is not Choice.form and modules != {"regard"}:
+            raise TypeError(f"choice {cls.__name__} must define weights or form, not both")
 
     @property
     def is_random(self) -> bool:
@@ -31,9 +54,27 @@ class Choice(nn.Module, ABC):
     def check(self, leading: tuple[int, ...], num_queries: int) -> None:
         """Raise ValueError unless the choice fits a read of this shape."""
 
-    @abstractmethod
+    def form(self) -> SoftmaxForm | None:
+        """Return the formula of the weights for fused kernels; None if they support none of it."""
+        return None
+
     def weights(self, scores: Pairs, allowed: Allowed) -> Pairs:
-        """Return weights (..., query, key) of scores; `allowed` is the mask, None allows all."""
+        """Return weights (..., query, key) of scores; `allowed` is the mask, None allows all.
+
+        The mask broadcasts: an axis of it may have size 1. By default computed from `form`.
+        """
+        form = self.form()
+        if form is None:
+            raise TypeError(
+                f"{type(self).__name__} must define weights(scores, allowed), or a form"
+            )
+        if form.sink is None:
+            return _softmax(_scale(scores, form.beta), allowed)
+        sink = torch.as_tensor(form.sink, device=scores.device).to(scores.dtype)
+        columns = scores, sink.expand(*scores.shape[:-1], 1)
+        if allowed is not None:
+            allowed = pad(allowed.expand(*allowed.shape[:-1], scores.shape[-1]), (0, 1), value=True)
+        return _softmax(_scale(torch.cat(columns, -1), form.beta), allowed)[..., :-1]
 
     def forward(self, scores: Pairs, allowed: Allowed = None) -> Pairs:
         return self.weights(scores, allowed)
@@ -85,19 +126,11 @@ class Soft(Choice):
         if len(sizes) > len(rows) or not fits:
             raise ValueError(f"beta must broadcast to the rows {rows}, got shape {sizes}")
 
-    def weights(self, scores: Pairs, allowed: Allowed) -> Pairs:
-        scores = self.scale_scores(scores)
-        if allowed is None:
-            return scores.softmax(-1)
-        # Fully masked rows are unmasked: after the softmax NaN would already be in the gradient.
-        masked = ~allowed.any(-1, keepdim=True)
-        return mask_scores(scores, allowed | masked).softmax(-1) * ~masked
+    def form(self) -> SoftmaxForm:
+        return SoftmaxForm(self.beta)
 
     def scale_scores(self, scores: Pairs) -> Pairs:
-        beta = self.beta
-        if isinstance(beta, Tensor):
-            return scores * beta.to(scores.dtype)
-        return scores if beta == 1 else scores * beta
+        return _scale(scores, self.beta)
 
     def tile(self, first: int, last: int) -> "Soft":
         beta = self.beta
@@ -110,6 +143,20 @@ class Soft(Choice):
             return f"beta={self.log_beta.detach().exp().tolist()}, learn=True"
         beta = self._fixed_beta
         return f"beta={tuple(beta.shape) if isinstance(beta, Tensor) else beta}"
+
+
+def _scale(scores: Pairs, beta: float | Tensor) -> Pairs:
+    if isinstance(beta, Tensor):
+        return scores * beta.to(scores.dtype)
+    return scores if beta == 1 else scores * beta
+
+
+def _softmax(scores: Pairs, allowed: Allowed) -> Pairs:
+    if allowed is None:
+        return scores.softmax(-1)
+    # Fully masked rows are unmasked: after the softmax NaN would already be in the gradient.
+    masked = ~allowed.any(-1, keepdim=True)
+    return mask_scores(scores, allowed | masked).softmax(-1) * ~masked
 
 
 def mask_scores(scores: Pairs, allowed: Bool[Tensor, "..."]) -> Pairs:

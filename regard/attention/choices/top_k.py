@@ -6,7 +6,7 @@
 Of equal scores, the first keys are selected.
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import NamedTuple, final
 
 import torch
@@ -58,7 +58,7 @@ class SelectedKeys(NamedTuple):
     """(..., query): log-probability of the selection, if it was sampled and may need a gradient."""
 
 
-class KeySelection(Choice):
+class KeySelection(Choice, ABC):
     """Base class of choices that give weight to at most k keys per query."""
 
     k: int

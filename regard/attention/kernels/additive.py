@@ -18,7 +18,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention.axes import is_inspectable, widen, with_four_axes
-from regard.attention.choices import Soft
 from regard.attention.inputs import AttentionInputs
 from regard.attention.scores import TanhSum
 from regard.compat.torch import version_of
@@ -30,9 +29,9 @@ def unsupported_reason(inputs: AttentionInputs) -> str | None:
     """Return the reason why this kernel cannot compute the read, or None if it can."""
     if not isinstance(inputs.form, TanhSum):
         return f"score {type(inputs.score).__name__} is not additive"
-    if not isinstance(inputs.choice, Soft):
-        return f"choice {type(inputs.choice).__name__} is not Soft"
-    beta = inputs.choice.beta
+    if inputs.softmax is None or inputs.softmax.sink is not None:
+        return f"choice {type(inputs.choice).__name__} is no softmax of all keys alone"
+    beta = inputs.softmax.beta
     if isinstance(beta, Tensor) and beta.numel() > 1:
         per_head = inputs.num_axes == 4 and beta.dim() >= 3 and beta.numel() == beta.shape[-3]
         if not per_head:
@@ -44,7 +43,7 @@ def unsupported_reason(inputs: AttentionInputs) -> str | None:
 
 def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     """Compute out = softmax(beta (v . tanh(query + keys) + bias), over allowed keys) values."""
-    v, beta, original = inputs.form.v, inputs.choice.beta, inputs
+    v, beta, original = inputs.form.v, inputs.softmax.beta, inputs
     has_heads = v.dim() == 2
     to_four_axes = functools.partial(with_four_axes, missing=0 if has_heads else 1)
     if inputs.query.device.type == "cpu":

@@ -21,7 +21,6 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from regard.attention.axes import entry_at, make_lookup, with_four_axes
-from regard.attention.choices import Soft
 from regard.attention.inputs import AttentionInputs
 from regard.attention.masks import Mask, materialize_mask
 from regard.attention.scores import InnerProduct
@@ -35,8 +34,8 @@ def unsupported_reason(inputs: AttentionInputs) -> str | None:
     """Return the reason why this kernel cannot compute the read, or None if it can."""
     if not isinstance(inputs.form, InnerProduct):
         return f"score {type(inputs.score).__name__} is not an inner product"
-    if not isinstance(inputs.choice, Soft):
-        return f"choice {type(inputs.choice).__name__} is not Soft"
+    if inputs.softmax is None:
+        return f"choice {type(inputs.choice).__name__} is no softmax of all keys"
     if inputs.num_axes > 4:
         return f"the read has {inputs.num_axes - 2} leading axes, more than batch and head"
     if inputs.query.device.type == "cpu":
@@ -47,7 +46,7 @@ def unsupported_reason(inputs: AttentionInputs) -> str | None:
 
 
 def _reason_on_cpu(inputs: AttentionInputs) -> str | None:
-    tensors = [inputs.query, inputs.keys, inputs.values, inputs.choice.beta, inputs.bias_tensor()]
+    tensors = [inputs.query, inputs.keys, inputs.values, *inputs.softmax, inputs.bias_tensor()]
     needs_gradient = any(isinstance(x, Tensor) and x.requires_grad for x in tensors)
     if needs_gradient and torch.is_grad_enabled():
         return "it has no gradient on a CPU"
@@ -60,6 +59,8 @@ def _reason_on_cpu(inputs: AttentionInputs) -> str | None:
 
 def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     """Compute out = softmax(cap(scale query keys^T) + bias, over allowed keys) values."""
+    if inputs.softmax.sink is not None:
+        inputs = inputs.with_sink_key()
     grouped = inputs.group > 1
     query, keys, values = inputs.expand(inputs.query, grouped=grouped)
     leading = query.shape[:-2]
@@ -70,7 +71,7 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
         query,
         keys,
         values,
-        score_mod=_score_mod(inputs, inputs.choice.beta, inputs.form.cap),
+        score_mod=_score_mod(inputs, inputs.softmax.beta, inputs.form.cap),
         block_mask=_block_mask(inputs, query.shape[:2]),
         scale=inputs.form.scale,
         enable_gqa=grouped,

@@ -28,6 +28,8 @@ def unsupported_reason(inputs: AttentionInputs) -> str | None:
 def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     """Compute out = softmax(scale query keys^T + bias, over allowed keys) values."""
     dtype = inputs.half_dtype()
+    if inputs.softmax.sink is not None:
+        inputs = inputs.with_sink_key()
     if dtype is None:
         return _read(inputs)
     with torch.autocast(inputs.query.device.type, enabled=False):
@@ -36,7 +38,7 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
 
 def _read_half(inputs: AttentionInputs, dtype: torch.dtype) -> Tensor:
     """Compute the read in half precision with scores in float32; see regard.ops.half."""
-    beta, has_products = inputs.choice.beta, has_half_products(dtype)
+    beta, has_products = inputs.softmax.beta, has_half_products(dtype)
     wide = inputs.with_wide_scores()
     values = inputs.values.to(dtype) if has_products else widen(inputs.values)
     has_rule = is_eager() and not is_forward_ad()  # half_softmax has none for transforms
@@ -53,7 +55,7 @@ def _read_half(inputs: AttentionInputs, dtype: torch.dtype) -> Tensor:
 
 
 def _read(inputs: AttentionInputs) -> Tensor:
-    query, beta, scale = inputs.query, inputs.choice.beta, inputs.form.scale
+    query, beta, scale = inputs.query, inputs.softmax.beta, inputs.form.scale
     if isinstance(beta, Tensor):
         query = query * beta.to(query.dtype)
     else:

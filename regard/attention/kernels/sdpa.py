@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from regard.attention.axes import widen
-from regard.attention.choices import Soft
 from regard.attention.inputs import AttentionInputs
 from regard.attention.masks import Causal
 from regard.attention.masks.base import banded_mask, block_size
@@ -27,14 +26,16 @@ def unsupported_reason(inputs: AttentionInputs) -> str | None:
         return f"score {type(inputs.score).__name__} is not an inner product"
     if form.cap is not None:
         return "the score is capped"
-    if not isinstance(inputs.choice, Soft):
-        return f"choice {type(inputs.choice).__name__} is not Soft"
+    if inputs.softmax is None:
+        return f"choice {type(inputs.choice).__name__} is no softmax of all keys"
     return None
 
 
 def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
     """Compute softmax(scale query keys^T + bias, over allowed keys) values, weights unformed."""
-    query, beta, scale = inputs.query, inputs.choice.beta, inputs.form.scale
+    if inputs.softmax.sink is not None:
+        inputs = inputs.with_sink_key()
+    query, beta, scale = inputs.query, inputs.softmax.beta, inputs.form.scale
     half = inputs.half_dtype()
     dtype = query.dtype if half is None else half
     if half is not None and query.device.type == "cpu":

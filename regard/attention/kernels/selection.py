@@ -33,7 +33,6 @@ from types import ModuleType
 
 import torch
 
-from regard.attention.choices import Soft
 from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels import additive, flex, gather, linear, products, reference, sdpa
 from regard.attention.scores import InnerProduct, TanhSum
@@ -88,7 +87,7 @@ def _by_table(inputs: AttentionInputs) -> str:
     form, query, num_keys = inputs.form, inputs.query, inputs.keys.shape[-2]
     if torch.compiler.is_exporting():
         return "reference" if sdpa.unsupported_reason(inputs) else "sdpa"
-    if not isinstance(inputs.choice, Soft):
+    if inputs.softmax is None:
         names = ["gather", "linear"]
     elif isinstance(form, InnerProduct) and form.cap is None:
         if query.device.type != "cpu":

@@ -10,7 +10,8 @@ Source: lectures, A.1 (attention as reading a memory).
 """
 
 from abc import ABC, abstractmethod
-from typing import Self
+from dataclasses import dataclass, replace
+from typing import NoReturn, Self, final
 
 import torch
 from jaxtyping import Float, Int
@@ -19,6 +20,7 @@ from torch import Tensor
 from regard.attention.masks import Mask
 from regard.attention.positions import Positions
 from regard.attention.scores import Score
+from regard.attention.scores.base import map_all
 
 NewKeys = Float[Tensor, "... new key_dim"]
 NewValues = Float[Tensor, "... new value_dim"]
@@ -87,6 +89,50 @@ class KeyValueCache(ABC):
     @abstractmethod
     def crop(self, size: int) -> Self:
         """Return the memory as it was after its first `size` pairs, counting discarded ones."""
+
+    def with_pairs(
+        self, keys: Float[Tensor, "... key key_dim"], values: Float[Tensor, "... key value_dim"]
+    ) -> "MemoryView":
+        """Return other keys and values at the positions of these, with the same mask, to be read.
+
+        They are computed from this memory, which grows in their place: keys and values of one
+        latent vector.
+        """
+        return MemoryView(self, keys, values)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class MemoryView(KeyValueCache):
+    """Keys and values that are read in place of those of a memory: `KeyValueCache.with_pairs`."""
+
+    memory: KeyValueCache
+    keys: Float[Tensor, "... key key_dim"]
+    values: Float[Tensor, "... key value_dim"]
+    mapped_by: Score | None = None
+
+    @property
+    def mask(self) -> Mask | None:
+        return self.memory.mask
+
+    @property
+    def length(self) -> int | Tensor:
+        return self.memory.length
+
+    def positions(self, num_queries: int) -> Positions:
+        return self.memory.positions(num_queries)
+
+    def _map_keys(self, score: Score) -> Self:
+        return replace(self, keys=map_all(score, "map_keys", self.keys), mapped_by=score)
+
+    def extend(self, keys: NewKeys, values: NewValues) -> NoReturn:
+        raise TypeError("a MemoryView is only read: extend its memory")
+
+    def select(self, index: Int[Tensor, " rows"]) -> NoReturn:
+        raise TypeError("a MemoryView is only read: select rows of its memory")
+
+    def crop(self, size: int) -> NoReturn:
+        raise TypeError("a MemoryView is only read: crop its memory")
 
 
 def select_pairs(pairs: Tensor, index: Int[Tensor, " rows"]) -> Tensor:

@@ -64,8 +64,9 @@ class PositionalEncoding(nn.Module):
 
     @property
     def rotates(self) -> bool:
-        """True if queries and keys are changed (`rotate` is overridden)."""
-        return type(self).rotate is not PositionalEncoding.rotate
+        """True if queries and keys are changed (`rotate`, or both others, are overridden)."""
+        kind, base = type(self), PositionalEncoding
+        return kind.rotate is not base.rotate or kind.rotate_query is not base.rotate_query
 
     def add(self, items: Items, start: int = 0) -> Items:
         """Return the items at positions start, start + 1, ... with their positions encoded."""
@@ -77,6 +78,14 @@ class PositionalEncoding(nn.Module):
         Only scores that are invariant to rotations allow it (`Score.is_rotation_invariant`).
         """
         return vectors
+
+    def rotate_query(self, vectors: Vectors, start: Start = 0) -> Vectors:
+        """Return queries at positions start, start + 1, ...; by default as `rotate` does."""
+        return self.rotate(vectors, start)
+
+    def rotate_keys(self, vectors: Vectors, start: Start = 0) -> Vectors:
+        """Return keys at positions start, start + 1, ...; by default as `rotate` does."""
+        return self.rotate(vectors, start)
 
     def bias(self, *, two_sided: bool) -> Bias | None:
         """Create the bias that all blocks of a stack share; two_sided: False in a decoder."""

@@ -96,6 +96,7 @@ class Transformer(Core):
         norm         (size) -> norm of the items: RMSNorm, or nn.LayerNorm
         positions    the positional encoding of both stacks; or its name, such as "rotary"
         feedforward  () -> feed-forward network of a block, (batch, time, width) in and out
+        attention    (width, num_heads=..., ...) -> attention of a block, as MultiHead: a subclass
 
     Layers of other classes than those of this package keep their initial weights.
     Parts: encoder and decoder, lists of blocks with attention, cross (decoder) and feedforward;
@@ -116,6 +117,7 @@ class Transformer(Core):
         norm: Callable[[int], nn.Module] | str | None = None,
         positions: PositionalEncoding | PositionsConfig | str | None = None,
         feedforward: Callable[[], nn.Module] | int | str | None = None,
+        attention: Callable[..., MultiHead] | None = None,
         **fields: Any,
     ):
         if not (encodes or decodes):
@@ -128,6 +130,7 @@ class Transformer(Core):
             "norm": norm,
             "positions": positions,
             "feedforward": feedforward,
+            "attention": attention,
         }
         for name, part in own.items():
             if isinstance(part, nn.Module) and name != "positions":
@@ -313,6 +316,7 @@ class _Blocks:
             angles = replace(angles, base=angles.window_base, window_base=None, scaling="none")
             self.window_rotary = self.create_positions(angles)
         self.feedforward = own["feedforward"] or self._feedforward
+        self.create_attention = own["attention"] or MultiHead
 
     def create_positions(self, config: PositionsConfig | None = None) -> PositionalEncoding:
         config = self.config.positions if config is None else config
@@ -388,7 +392,7 @@ class _Blocks:
         config, kind = self.config, self.config.attention_bias
         score = self.score()
         choice = self.choice() if self.choice else create_choice(config, score, config.heads)
-        return MultiHead(
+        return self.create_attention(
             config.width,
             num_heads=config.heads,
             key_heads=config.key_heads,

@@ -212,14 +212,21 @@ def plan_batches(
     stream = np.random.PCG64(np.random.SeedSequence((seed, epoch)))
     slant = (table[:, 1] - table[:, 0]) * np.where(longer % 2, 1, -1)
     order = np.lexsort((stream.random_raw(len(table)), slant, longer))
-    cuts, start, longest = [], 0, 0
-    for index, length in enumerate(longer[order].tolist()):
-        longest = max(longest, length)
-        if (index - start + 1) * longest > batch_tokens:
-            cuts.append(index)
-            start, longest = index, length
-    batches = [tuple(part.tolist()) for part in np.split(order, cuts)]
+    batches = []
+    for part in plan_by_length(longer[order].tolist(), batch_tokens):
+        batches.append(tuple(order[part.start : part.stop].tolist()))
     return [batches[index] for index in np.argsort(stream.random_raw(len(batches)), kind="stable")]
+
+
+def plan_by_length(lengths: Sequence[int], most: int) -> list[range]:
+    """Return ranges of consecutive rows with at most `most` padded items, or single rows."""
+    ranges, start, longest = [], 0, 0
+    for i, length in enumerate(lengths):
+        longest = max(longest, length)
+        if i > start and (i + 1 - start) * longest > most:
+            ranges.append(range(start, i))
+            start, longest = i, length
+    return [*ranges, range(start, len(lengths))] if len(lengths) else []
 
 
 def plan_by_sum(sizes: Sequence[int], most: int) -> list[range]:

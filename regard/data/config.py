@@ -18,7 +18,6 @@ ImageAugmentation = Literal[
 ]
 SoundAugmentation = Literal["auto", "none", "speed", "shift", "frequency-mask", "time-mask"]
 
-
 Files = tuple[str, ...] | None
 
 
@@ -359,6 +358,13 @@ class CaptionsConfig(ImageTables):
         super().__post_init__()
         if self.train is None and min(self.width, self.height) < 24:  # smaller shapes look alike
             raise UserError("`width` and `height` must be at least 24 for drawn scenes.")
+
+
+def scenes_of_epoch(number: int, split: str, config: CaptionsConfig | ScenesConfig) -> range:
+    """Return the indices of the drawn scenes of an epoch: new ones in each epoch of training."""
+    if split == "train":
+        return range(number * config.epoch_size, (number + 1) * config.epoch_size)
+    return range(config.test_size if split == "test" else -(-config.test_size // 2))
 
 
 @settings

@@ -180,7 +180,7 @@ def _text_settings(trained: Any) -> tuple[dict[str, Any], int]:
         raise UserError(f"the page has no form for runs of {trained.run.recipe}; choose --to onnx")
     source, decode = recipe.source_tokenizer, recipe.search_config()
     limit, ends = recipe.settings.input_limit, source.source_ends
-    start, eos, pad = recipe.search_ids()
+    start, eos, pad = recipe.search_ids().values()
     most = limit + len(ends.before) + len(ends.after)
     text = {
         "kind": "text",

@@ -56,7 +56,7 @@ def text_layout(trained: Any) -> TextLayout | None:
             return None
         return TextLayout(tokenizer, tokenizer, tokenizer.text_ends, longest, ())
     source, target = recipe.source_tokenizer, recipe.tokenizer
-    start, _, pad = recipe.search_ids()
+    start, _, pad = recipe.search_ids().values()
     ends = source.source_ends
     most = recipe.settings.input_limit + len(ends.before) + len(ends.after)
     longest = max(_LEAST_POSITIONS, most, recipe.search_config().limit(most) + 1)

@@ -114,7 +114,7 @@ def _sampling(recipe: LanguageRecipe) -> dict[str, Any]:
 def _search(recipe: TextToTextRecipe[Any]) -> dict[str, Any]:
     """Return the generation_config of a text-to-text model, for its longest input."""
     decode = recipe.search_config()
-    start, eos, pad = recipe.search_ids()
+    start, eos, pad = recipe.search_ids().values()
     return {
         "bos_token_id": recipe.tokenizer.specials.bos,
         "eos_token_id": eos,

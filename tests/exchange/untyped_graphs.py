@@ -312,7 +312,7 @@ def text_to_text(
 def test_greedy_outputs_of_a_run_are_those_of_predict(text_to_text: Any):
     run, out, texts, expected = text_to_text
     exported, recipe = Exported(out), run.recipe
-    start, eos, padding = recipe.search_ids()
+    start, eos, padding = recipe.search_ids().values()
     sources = [recipe.preprocess(text, 1)[0].ids for text in texts]
     given = pad(sources, recipe.source_tokenizer.source_ends)
     mask = (torch.arange(given.items.shape[1]) < given.lengths[:, None]).long()

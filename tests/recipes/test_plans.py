@@ -5,7 +5,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.recipes.base.recipe import plan_by_count, plan_by_length
+from regard.data.batches import plan_by_length
+from regard.recipes.base.recipe import plan_by_count
 
 LENGTHS = st.lists(st.integers(0, 30), max_size=40)
 

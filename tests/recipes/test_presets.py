@@ -48,7 +48,7 @@ def gru(inputs: int, hidden: int) -> int:
 
 
 def built(name: str, **sizes: Any) -> nn.Module:
-    config = PRESETS[name].model()
+    config = PRESETS[name].model
     with torch.device("meta"):
         if isinstance(config, ModelConfig):
             vocab = sizes["vocab"]
@@ -76,14 +76,14 @@ def test_gpt_has_the_published_number_of_parameters() -> None:
 
 
 def test_detr_has_the_transformer_of_the_paper() -> None:
-    config = PRESETS["detr"].model()
+    config = PRESETS["detr"].model
     assert (config.queries, config.num_queries) == ("learned", 100)
     core = built("detr", in_order=False)
     assert size(core) == 6 * encoder_block(256, 2048) + 6 * decoder_block(256, 2048)
 
 
 def test_vit_is_the_base_model_but_for_its_positions() -> None:
-    config = PRESETS["vit"].model()
+    config = PRESETS["vit"].model
     with torch.device("meta"):
         reader = ImageReader((3, 224, 224), 768, patch=16)
         writer = partial(ClassWriter, num_classes=1000)
@@ -128,7 +128,7 @@ def test_lstmn_is_a_layer_of_three_hundred() -> None:
 )
 def test_every_recipe_of_a_preset_takes_it(name: str, recipe: str) -> None:
     config = apply_preset(name, recipe, RECIPES[recipe].config())
-    assert config.model == PRESETS[name].model()
+    assert config.model == PRESETS[name].model
 
 
 @pytest.mark.parametrize(

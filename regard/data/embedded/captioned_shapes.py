@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from regard.data.config import CaptionsConfig
+from regard.data.config import CaptionsConfig, scenes_of_epoch
 from regard.data.embedded.sentences import count_phrase, describe_relation
 from regard.data.embedded.shapes import draw_shape
 
@@ -48,11 +48,7 @@ class CaptionedShapes:
         self.origin = f"drawn shapes, {split}"
 
     def epoch(self, number: int) -> range:
-        """Return the scene indices of an epoch: new ones in each of training, else the same."""
-        if self.split != "train":
-            count = self.config.test_size
-            return range(count if self.split == "test" else -(-count // 2))
-        return range(number * self.config.epoch_size, (number + 1) * self.config.epoch_size)
+        return scenes_of_epoch(number, self.split, self.config)
 
     def name(self, index: int) -> str:
         return f"{self.split}-{index}"

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.bad_rows import BadRows
-from regard.data.config import ScenesConfig
+from regard.data.config import ScenesConfig, scenes_of_epoch
 from regard.data.embedded.sentences import describe_items, describe_relation
 from regard.data.held_out import split_data
 from regard.data.images.dataset import (
@@ -95,11 +95,7 @@ class SceneDataset:
         return channels, height * self.config.rows, width * self.config.columns
 
     def epoch(self, number: int) -> range:
-        """Return the indices of the scenes of an epoch, new ones in each epoch of training."""
-        if self.split != "train":
-            count = self.config.test_size
-            return range(count if self.split == "test" else -(-count // 2))
-        return range(number * self.config.epoch_size, (number + 1) * self.config.epoch_size)
+        return scenes_of_epoch(number, self.split, self.config)
 
     def scene(self, index: int) -> DrawnScene:
         """Return a scene: a pure function of (seed, split, index)."""

@@ -67,10 +67,6 @@ def _find_format(path: Path) -> str:
         return "label-studio" if file.read(64).lstrip().startswith(b"[") else "coco"
 
 
-def _read_coco(path: Path, split: str, bad_rows: BadRows) -> tuple[Rows, Path]:
-    return read_coco_boxes(path, bad_rows), path.parent
-
-
 def _read_yolo(path: Path, split: str, bad_rows: BadRows) -> tuple[Rows, Path]:
     if path.is_dir():
         raise UserError(f"{path}: is a folder, expected YOLO's data.yaml.")
@@ -168,13 +164,10 @@ def _read_voc(path: Path, split: str, bad_rows: BadRows) -> tuple[Rows, Path]:
             for number, item in enumerate(annotation.findall("object"), start=1):
                 row = {name: item.findtext(f"bndbox/{name}") for name in _CORNERS}
                 row |= {name: annotation.findtext(f"size/{name}") for name in ("width", "height")}
-                more = {"label": item.findtext("name"), "iscrowd": _is_difficult(item)}
+                is_difficult = item.findtext("difficult", "0").strip() == "1"
+                more = {"label": item.findtext("name"), "iscrowd": is_difficult}
                 boxes.append((f"{file}, object {number}", row | more))
     return rows, images
-
-
-def _is_difficult(item: ElementTree.Element) -> bool:
-    return item.findtext("difficult", "0").strip() == "1"
 
 
 def _read_cvat(path: Path, split: str, bad_rows: BadRows) -> tuple[Rows, Path]:
@@ -259,7 +252,7 @@ def _file_of(url: str) -> str:
 
 
 _READERS: dict[str, Callable[[Path, str, BadRows], tuple[Rows, Path]]] = {
-    "coco": _read_coco,
+    "coco": lambda path, _, bad_rows: (read_coco_boxes(path, bad_rows), path.parent),
     "yolo": _read_yolo,
     "voc": _read_voc,
     "cvat": _read_cvat,

@@ -49,7 +49,7 @@ class DecoderRecipe(Recipe[ConfigT]):
     def measure(self, model: nn.Module) -> dict[str, float]:
         greedy: Any = self.change({"decode": {"beam": 1, "n_best": 1}})
         limit = self.settings.val_sample  # of decoded examples; the loss is that of all
-        scores = greedy.metrics(self.inference(model), self.encoded_val, limit=limit)
+        scores = greedy.results(self.inference(model), self.encoded_val, limit=limit).scores
         return {name: scores[name] for name in (self.metric, "nll", "perplexity")}
 
     @abstractmethod
@@ -62,10 +62,8 @@ class DecoderRecipe(Recipe[ConfigT]):
         is_test:    compute the metrics that do not select a checkpoint, too.
         """
 
-    def metrics(
-        self, inference: ActiveModel, dataset: Dataset[Any], *, limit: int | None = None
-    ) -> dict[str, Any]:
-        return self.results(inference, dataset, limit=limit).scores
+    def metrics(self, inference: ActiveModel, dataset: Dataset[Any]) -> dict[str, Any]:
+        return self.results(inference, dataset).scores
 
     @abstractmethod
     def results(
@@ -113,13 +111,10 @@ class DecoderRecipe(Recipe[ConfigT]):
             return decode
         return dataclasses.replace(decode, max_length=min(decode.max_length, limit))
 
-    def search_ids(self) -> tuple[int, int, int]:
+    def search_ids(self) -> dict[str, Any]:
         """Return the first input of a decoder, the id that ends an output, and padding."""
         own = self.tokenizer.specials
-        assert own.start is not None
-        assert own.eos is not None
-        assert own.pad is not None
-        return own.start, own.eos, own.pad
+        return {"bos": own.start, "eos": own.eos, "pad": own.pad}
 
     def check_progress(self) -> None:
         check_beam(self.settings.decode.beam)
@@ -152,14 +147,14 @@ class DecoderRecipe(Recipe[ConfigT]):
             title=title,
             tokens=self.tokenizer.tokens,
             text=self.tokenizer.decode,
-            begin=self.tokenizer.labels[self.search_ids()[0]],
+            begin=self.tokenizer.labels[self.search_ids()["bos"]],
             **options,
         )
 
     def read_output(
         self, inference: ActiveModel, row: Any, output: Sequence[Hypothesis], trace: Trace
     ) -> None:
-        model, (bos, eos, pad) = inference.model, self.search_ids()
+        model, (bos, eos, pad) = inference.model, self.search_ids().values()
         rules = Rules(bos=bos, eos=eos, banned=(pad, bos))
         outputs = [[bos, *own.tokens, *([eos] if own.finished else [])] for own in output]
         source, likely = self.collate([row]).to(device_of(model)), 2 * self.settings.decode.beam
@@ -181,7 +176,7 @@ class DecoderRecipe(Recipe[ConfigT]):
     def _teacher_inputs(self, model: Any, example: Example, i: int) -> tuple[Any, Padded]:
         """Return a row's source and best output, with EOS if finished, as the model's inputs."""
         best: Hypothesis = example.outputs[i][0]
-        bos, eos, _ = self.search_ids()
+        bos, eos, _ = self.search_ids().values()
         target = pad([best.tokens], Ends((bos,), (eos,) if best.finished else ()))
         device = device_of(model)
         return self.collate([example.rows[i]]).to(device), target.to(device)

@@ -605,18 +605,6 @@ def plan_by_count(rows: Sized, most: int) -> list[range]:
     return [range(i, min(i + most, len(rows))) for i in range(0, len(rows), most)]
 
 
-def plan_by_length(lengths: Sequence[int], most: int) -> list[range]:
-    """Return ranges of consecutive rows with at most `most` padded items, or single rows."""
-    # Not sorted by length: the samples of a capture have the order of the inputs.
-    ranges, start, longest = [], 0, 0
-    for i, length in enumerate(lengths):
-        longest = max(longest, length)
-        if i > start and (i + 1 - start) * longest > most:
-            ranges.append(range(start, i))
-            start, longest = i, length
-    return [*ranges, range(start, len(lengths))] if len(lengths) else []
-
-
 def join_items(items: Sequence[object]) -> str:
     """Return the first items of a list for a message, and their number."""
     more = f" ... ({len(items)} in all)" if len(items) > 10 else ""

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.data.batches import EncodedPairs, TokenBatches, pad
+from regard.data.batches import EncodedPairs, TokenBatches, pad, plan_by_length
 from regard.models.model import Model
 from regard.models.writers.sets import SetPredictions
 from regard.recipes.base.answers import TextScore, text_score
-from regard.recipes.base.recipe import EmptyAnswerError, Example, plan_by_length
+from regard.recipes.base.recipe import EmptyAnswerError, Example
 from regard.system.progress import track
 
 _SCORED_TOKENS = 2048

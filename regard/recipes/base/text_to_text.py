@@ -145,8 +145,8 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
         engine = inference.engine_for(traced=trace is not None)
         ends = self.source_tokenizer.source_ends
         sources = [[*ends.before, *row.ids, *ends.after] for row in rows]
-        config, (bos, eos, pad) = self.search_config(), self.search_ids()
-        return engine.search(sources, config=config, bos=bos, eos=eos, pad=pad, trace=trace)
+        config, ids = self.search_config(), self.search_ids()
+        return engine.search(sources, config=config, trace=trace, **ids)
 
     def collate(self, rows: Sequence[Prompt]) -> Padded:
         return pad([row.ids for row in rows], self.source_tokenizer.source_ends)

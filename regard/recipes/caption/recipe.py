@@ -168,16 +168,9 @@ class CaptionRecipe(DecoderRecipe[CaptionRunConfig], FileRecipe[CaptionRunConfig
         self, inference: ActiveModel, rows: Sequence[NDArray[np.uint8]], trace: Trace | None = None
     ) -> list[list[Hypothesis]]:
         engine = inference.engine_for(traced=trace is not None)
-        bos, eos, pad = self.search_ids()
-        return engine.search_images(
-            stack_images(rows),
-            length=self.config.positions,
-            config=self.search_config(),
-            bos=bos,
-            eos=eos,
-            pad=pad,
-            trace=trace,
-        )
+        config, length = self.search_config(), self.config.positions
+        options = {"config": config, "length": length, "trace": trace}
+        return engine.search_images(stack_images(rows), **options, **self.search_ids())
 
     def collate(self, rows: Sequence[NDArray[np.uint8]]) -> Tensor:
         return stack_images(rows)

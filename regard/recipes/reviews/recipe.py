@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from regard.attention.masks import Padded
-from regard.data.batches import Ragged, pad
+from regard.data.batches import Ragged, pad, plan_by_length
 from regard.data.embedded.reviews import make_reviews
 from regard.data.text.labels import LabeledBatches, read_labeled
 from regard.data.text.pairs import Pairs, join_pairs
@@ -28,7 +28,7 @@ from regard.models.model import Model
 from regard.models.readers.tokens import TokenReader
 from regard.models.writers.vector import VectorWriter
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.recipe import Dataset, Example, FileRecipe, plan_by_length, unknown_text
+from regard.recipes.base.recipe import Dataset, Example, FileRecipe, unknown_text
 from regard.recipes.reviews.config import ReviewsRunConfig
 from regard.recipes.reviews.log_count_ratios import KINDS, LogCountRatios
 from regard.recipes.reviews.naive_bayes import NaiveBayesWriter, RatioTextReader, attach_ratios

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.data.bad_rows import BadRows
-from regard.data.batches import pad
+from regard.data.batches import pad, plan_by_length
 from regard.data.embedded.tags import make_sentences
 from regard.data.held_out import join_files
 from regard.data.tables import TABLES, Input
@@ -46,7 +46,6 @@ from regard.recipes.base.recipe import (
     FileRecipe,
     Results,
     join_items,
-    plan_by_length,
     unknown_text,
 )
 from regard.recipes.base.scoring import device_of

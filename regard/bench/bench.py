@@ -62,11 +62,7 @@ def bench(
     notify("measuring training")
     try:
         results["training"] = measure_training(
-            reference.recipe,
-            reference._model,
-            target,
-            seconds=seconds,
-            max_batches=options.batches,
+            reference.recipe, reference._model, target, seconds=seconds, max_batches=options.batches
         )
     except (UserError, OSError) as error:
         results["training"] = {"missing": str(error)}

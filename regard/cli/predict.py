@@ -20,12 +20,7 @@ from regard.recipes.registry import get_entry
 from regard.settings.declare import settings
 from regard.system.files import suffix_of
 from regard.system.progress import show_progress, track
-from regard.system.table_writer import (
-    SUFFIXES,
-    TableWriter,
-    open_table_atomically,
-    shorten_numbers,
-)
+from regard.system.table_writer import SUFFIXES, TableWriter, open_table_atomically, shorten_numbers
 from regard.system.writing import open_text_atomically, valid_text
 
 USAGE = "regard predict RUN [INPUT ...|-] [options]"

@@ -14,12 +14,7 @@ from regard.errors import DONE, INTERRUPTED, UserError
 from regard.recipes.base.run import Run
 from regard.recipes.metrics.report import score_table
 from regard.recipes.registry import NAMES, RECIPES, get_entry
-from regard.recipes.run_folder import (
-    check_run_folder,
-    initial_settings,
-    longer_command,
-    read_run,
-)
+from regard.recipes.run_folder import check_run_folder, initial_settings, longer_command, read_run
 from regard.settings.declare import settings
 from regard.settings.help import HelpShown, page, show_help, two_columns
 from regard.settings.options import apply_variants, parse, peek_option, wants_help

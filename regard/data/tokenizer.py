@@ -295,9 +295,6 @@ class TrainedTokenizer(Tokenizer):
 
     def parts(self, text: str) -> list[tuple[int, str]]:
         normal = _normalize(text, self.normalizer)
-        if self.config.kind != "bpe":
-            chunks = _simple_chunks(normal, self.config, self.keeps_space)
-            return [(self._numbers.get(chunk, UNK), chunk) for chunk in chunks]
         encoding = self.engine.encode(normal)
         parts = [normal[first:last] for first, last in encoding.offsets]
         return list(zip(encoding.ids, parts, strict=True))

@@ -39,40 +39,12 @@ from regard.models.model import Model
 from regard.models.readers.tokens import TokenReader
 from regard.models.writers.tokens import TokenWriter
 
-KNOWN: frozenset[type] = frozenset(
-    {
-        Model,
-        TokenReader,
-        TokenWriter,
-        nn.Embedding,
-        Transformer,
-        nn.ModuleList,
-        EncoderBlock,
-        DecoderBlock,
-        Sinusoidal,
-        Learned,
-        Rotary,
-        AlibiPositions,
-        RelativePositions,
-        NoPositions,
-        Residual,
-        Dropout,
-        nn.LayerNorm,
-        nn.RMSNorm,
-        RMSNorm,
-        nn.Identity,
-        FeedForward,
-        Linear,
-        nn.Linear,
-        MultiHead,
-        Read,
-        Dot,
-        ScaledDot,
-        Soft,
-        Alibi,
-        RelativeBias,
-    }
-)
+_MODELS = (Model, TokenReader, TokenWriter, Transformer, EncoderBlock, DecoderBlock)
+_POSITIONS = (Sinusoidal, Learned, Rotary, AlibiPositions, RelativePositions, NoPositions)
+_READS = (MultiHead, Read, Dot, ScaledDot, Soft, Alibi, RelativeBias)
+_LAYERS = (nn.Embedding, nn.ModuleList, Linear, nn.Linear, FeedForward, Residual, Dropout)
+_NORMS = (nn.LayerNorm, nn.RMSNorm, RMSNorm, nn.Identity)
+KNOWN: frozenset[type] = frozenset((*_MODELS, *_POSITIONS, *_READS, *_LAYERS, *_NORMS))
 """Classes whose forms describe them exactly. Subclasses are not included."""
 
 

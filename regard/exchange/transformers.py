@@ -37,9 +37,7 @@ def export(trained: Any, folder: Path, options: Any, notify: Callable[[str], Non
     tensors = tensors_of(trained.model)
     num_positions = len(tensors.get("core.positions.weight", ()))
     family, config, tensors = find_family(
-        trained.run,
-        tensors,
-        num_positions if layout is None else layout.num_positions,
+        trained.run, tensors, num_positions if layout is None else layout.num_positions
     )
     config |= {name: generation[name] for name in generation if name.endswith("token_id")}
     config["dtype"] = "float32"

@@ -70,15 +70,7 @@ def save_capture(
                 vectors = _vectors_to_json(own, f"vectors/{len(stored)}", tensors, wide)
                 stored[own.key] = {"tensor": name, "vectors": vectors}
             maps.append(own.metadata() | stored[own.key])
-        entry = {
-            "title": sample.title,
-            "marked": msgspec.to_builtins(sample.marked),
-            "axes": msgspec.to_builtins(sample.axes),
-            "pictures": pictures,
-            "steps": msgspec.to_builtins(sample.steps),
-            "maps": maps,
-        }
-        index.samples.append(entry)
+        index.samples.append(sample.metadata() | {"pictures": pictures, "maps": maps})
     content = msgspec.json.encode(index).decode()
     metadata = {"format": _FORMAT, "version": _VERSION, "index": content}
     write_atomically(path, save(tensors, metadata))

@@ -82,11 +82,7 @@ class SampleMaps:
         return self.sample.axes[attention_map.keys]
 
     def find(
-        self,
-        kind: Kind | None = None,
-        *,
-        layer: int | None = None,
-        measure: str = "weight",
+        self, kind: Kind | None = None, *, layer: int | None = None, measure: str = "weight"
     ) -> tuple[AttentionMap, ...]:
         """Return the maps of a kind and layer."""
         found = [own for own in self.maps if kind in (None, own.kind) and own.measure == measure]

@@ -217,3 +217,8 @@ class Sample:
     """Ids of the output, EOS included."""
     output: Axis | None = None
     """Axis of the output tokens, if they have more than labels: places of a generated image."""
+
+    def metadata(self) -> dict[str, Any]:
+        """Return what files and pages show beside pictures and maps, as JSON."""
+        names = ("title", "marked", "axes", "steps")
+        return {name: msgspec.to_builtins(getattr(self, name)) for name in names}

@@ -262,9 +262,7 @@ class VectorRecorder:
 
 
 def read_vectors(
-    entries: Sequence[tuple[CallVectors | None, int] | None],
-    size: tuple[int, int],
-    source_row: int,
+    entries: Sequence[tuple[CallVectors | None, int] | None], size: tuple[int, int], source_row: int
 ) -> ReadVectors | None:
     """Return the vectors of calls, one below another, cropped to a number of queries and keys.
 

@@ -15,7 +15,6 @@ from regard.layers.positions.grid import GridPositions
 from regard.models.config import (
     ClassifierConfig,
     DetectorConfig,
-    EncoderConfig,
     ForecasterConfig,
     LanguageModelConfig,
     ModelConfig,
@@ -78,10 +77,7 @@ def build(
         inputs = build_token_reader(config, target_vocab)
     elif source_vocab == target_vocab:
         inputs = TokenReader(
-            reader.table,
-            scale=_scale(config),
-            projection=reader.projection,
-            dropout=config.dropout,
+            reader.table, scale=_scale(config), projection=reader.projection, dropout=config.dropout
         )
     else:
         raise ValueError(
@@ -107,10 +103,7 @@ def build_language_model(config: LanguageModelConfig, *, vocab: int) -> Model:
     inputs = build_token_reader(config, vocab)
     output = inputs if config.tie == "target" else build_token_reader(config, vocab)
     writer = TokenWriter(
-        inputs,
-        output.table,
-        output_projection=output.projection,
-        output_bias=config.output_bias,
+        inputs, output.table, output_projection=output.projection, output_bias=config.output_bias
     )
     return Model(reader=None, core=core, writer=writer)
 
@@ -138,15 +131,14 @@ def _with_token_writer(
     return Model(reader=reader, core=core, writer=writer)
 
 
-def build_forecaster(config: EncoderConfig, *, observed: int, predicted: int) -> Model:
+def build_forecaster(config: ForecasterConfig, *, observed: int, predicted: int) -> Model:
     """Build a forecaster of tracks, of one agent at a time or jointly (ForecasterConfig.joint)."""
-    joint, paths, changes = False, 1, False
-    if isinstance(config, ForecasterConfig):
-        joint, paths, changes = config.joint, config.paths, config.changes
-    read, write = (SceneTrackReader, SceneTrackWriter) if joint else (TrackReader, TrackWriter)
-    reader = read(observed, config.core.width, changes=changes)
+    read, write = TrackReader, TrackWriter
+    if config.joint:
+        read, write = SceneTrackReader, SceneTrackWriter
+    reader = read(observed, config.core.width, changes=config.changes)
     core = build_core(config.core, dropout=config.dropout, decodes=False)
-    writer = write(core.memory_dim, predicted, dropout=config.dropout, paths=paths)
+    writer = write(core.memory_dim, predicted, dropout=config.dropout, paths=config.paths)
     return Model(reader=reader, core=core, writer=writer)
 
 

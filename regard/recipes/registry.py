@@ -9,19 +9,8 @@ from regard.errors import UserError
 from regard.recipes.base.entry import Entry
 
 NAMES = (
-    "dates",
-    "translate",
-    "reviews",
-    "tags",
-    "images",
-    "language",
-    "tracks",
-    "rebuild",
-    "boxes",
-    "caption",
-    "points",
-    "events",
-    "draw",
+    *("dates", "translate", "reviews", "tags", "images", "language", "tracks"),
+    *("rebuild", "boxes", "caption", "points", "events", "draw"),
 )
 """Folders of the recipes, in the order in which they are listed."""
 

@@ -185,11 +185,7 @@ class RunFolder:
 
 @contextmanager
 def open_run_folder(
-    folder: Path,
-    run: Run,
-    *,
-    resolve: Callable[[], str],
-    notify: Callable[[str], None],
+    folder: Path, run: Run, *, resolve: Callable[[], str], notify: Callable[[str], None]
 ) -> Generator[RunFolder, None, None]:
     """Create and lock the folder of a run; it is removed again if it stays empty, or the run is
     refused before its training begins.
@@ -266,10 +262,7 @@ def find_source(path: str, known: Source | None) -> Source:
 
 
 def _open(
-    folder: Path,
-    run: Run,
-    resolve: Callable[[], str],
-    notify: Callable[[str], None],
+    folder: Path, run: Run, resolve: Callable[[], str], notify: Callable[[str], None]
 ) -> RunFolder:
     before = _find_run(folder, run)
     if before is None:

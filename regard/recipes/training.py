@@ -250,12 +250,7 @@ def _fit(
 
 
 def _make_report(
-    folder: Path,
-    recipe: Recipe[Any],
-    result: Result,
-    *,
-    device: str,
-    notify: Callable[[str], None],
+    folder: Path, recipe: Recipe[Any], result: Result, *, device: str, notify: Callable[[str], None]
 ) -> dict[str, Any]:
     run, progress = recipe.run, result.progress
     trained = load(folder, recipe=run.own, device=device, notify=notify)

@@ -84,7 +84,10 @@ class _Routes:
         if query.stream and query.on_bad == "skip":
             raise RequestError(422, "streamed inputs are not skipped", at="on_bad")
         if query.stream:
-            return await event_response(request, self._events(run, query), _problem_event)
+            events = self._events(run, query)
+            return await event_response(
+                request, events, lambda problem: _encode_event("problem", problem.to_json())
+            )
         return json_response(await until_left(request, self._reply(run, query)))
 
     async def _reply(self, run: ServedRun, query: Query) -> dict[str, Any]:
@@ -136,10 +139,6 @@ class _Routes:
     async def metrics(self, request: Request) -> Response:
         kind = "text/plain; version=0.0.4; charset=utf-8"
         return Response(self.service.metrics.text(), media_type=kind)
-
-
-def _problem_event(problem: RequestError) -> bytes:
-    return _encode_event("problem", problem.to_json())
 
 
 def _encode_event(name: str, data: Any) -> bytes:

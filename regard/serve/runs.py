@@ -58,7 +58,8 @@ class ServedRun:
         most |= {"length": limits.length, "max_length": limits.length}
         self.options = option_settings(entry, trained.config, most)
         """Settings of answers that a request may change, by name."""
-        self._change = lru_cache(maxsize=256)(self._change_recipe)
+        change = trained.recipe.change
+        self._change = lru_cache(maxsize=256)(lambda key: change(msgspec.json.decode(key)))
 
     def read_options(self, given: Mapping[str, Any], *, is_text: bool = False) -> dict[str, Any]:
         """Return the options of a request with values of their types.
@@ -144,6 +145,3 @@ class ServedRun:
         """Compute one answer, so that loops are compiled before the first request."""
         if self.example is not None:
             (self.answered,) = self.trained.answer(self.read([self.example]))
-
-    def _change_recipe(self, key: bytes) -> Recipe[Any]:
-        return self.trained.recipe.change(msgspec.json.decode(key))

@@ -63,11 +63,7 @@ class Service:
     """Runs by name, and what they share: limits, looks and metrics."""
 
     def __init__(
-        self,
-        trained: Mapping[str, TrainedRun],
-        limits: LimitsConfig,
-        *,
-        workers: int | None = None,
+        self, trained: Mapping[str, TrainedRun], limits: LimitsConfig, *, workers: int | None = None
     ):
         self.limits, self.metrics, self.looks = limits, Metrics(), Looks()
         self.runs: dict[str, ServedRun] = {}

@@ -110,13 +110,7 @@ class Progress:
         return factor + (1 - factor) * (now - start) / (end - start)
 
     def advance(
-        self,
-        config: TrainConfig,
-        *,
-        used: int,
-        batches: int,
-        count: int,
-        seconds: float,
+        self, config: TrainConfig, *, used: int, batches: int, count: int, seconds: float
     ) -> None:
         """Count a step of the next `used` of the epoch's `batches` and `count` target tokens, which
         ended after `seconds`.

@@ -147,7 +147,7 @@ def logits_of(trained: Any, text: str, tokens: list[int]) -> torch.Tensor:
     recipe = trained.recipe
     if hasattr(recipe, "source_tokenizer"):
         source = pad([[*recipe.source_tokenizer.encode(text), EOS]])
-        return trained.model(source, pad([[recipe.search_ids()[0], *tokens]]))[0]
+        return trained.model(source, pad([[recipe.search_ids()["bos"], *tokens]]))[0]
     first = recipe.encode_text(text).tolist()[0]
     return trained.model(target=pad([[first, *tokens]]))[0]
 

@@ -410,7 +410,7 @@ def test_greedy_outputs_in_a_browser_are_those_of_predict(text_to_text: Any, tmp
         return route.fulfill(path=path, content_type=mimetypes.guess_type(name)[0])
 
     recipe = run.recipe
-    eos = recipe.search_ids()[1]
+    eos = recipe.search_ids()["eos"]
     assert not (out / "weights.bin").exists()
     with sync_playwright() as playwright:
         browser = launch_browser(playwright)

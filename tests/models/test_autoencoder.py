@@ -213,8 +213,6 @@ def test_the_default_has_one_hidden_layer_of_gelu_and_reads_pixels_around_zero()
 def test_invalid_settings_raise():
     with pytest.raises(ValueError, match="multiples of 4 with convolutions, got 8 x 10"):
         Autoencoder(AutoencoderConfig(kind="convolutional"), (1, 8, 10))
-    with pytest.raises(ValueError, match="kind must be dense or latent for vectors"):
-        Autoencoder(AutoencoderConfig(kind="convolutional"), (8,))
     kl, contractive = KLConfig(), ContractiveConfig()
     convolutional, quantized = {"kind": "convolutional"}, {"kind": "quantized"}
     for settings, message in (

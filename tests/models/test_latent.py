@@ -107,5 +107,3 @@ def test_settings_without_effect_are_refused(settings, message):
     assert AutoencoderConfig(kind="latent").code_size == 1
     with pytest.raises(ValueError, match="smoothness has no effect with kind=dense"):
         AutoencoderConfig(smoothness=0.1)
-    with pytest.raises(ValueError, match="kind latent needs vectors"):
-        LatentVariableModel(AutoencoderConfig(kind="latent"), (1, 8, 8))

@@ -51,8 +51,3 @@ def test_numbers_of_another_shape_or_dtype_are_refused(name):
     for message, source in wrong.items():
         with pytest.raises((TypeError, ValueError), match=message):
             reader(source)
-
-
-def test_window_below_one_raises():
-    with pytest.raises(ValueError, match="window must be at least 1, got 0"):
-        SeriesReader(1, 4, window=0)

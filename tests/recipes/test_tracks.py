@@ -9,7 +9,7 @@ from regard.attention.masks import Padded
 from regard.errors import UserError
 from regard.layers.positions.config import NoPositionsConfig
 from regard.models.build import build_forecaster
-from regard.models.config import EncoderConfig
+from regard.models.config import ForecasterConfig
 from regard.models.cores.config import RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.readers.tracks import SceneTrackReader, TrackReader
 from regard.recipes.load import load
@@ -29,7 +29,7 @@ CORES = {
 
 @pytest.mark.parametrize("core", CORES)
 def test_initial_forecaster_predicts_constant_velocity(core):
-    model = build_forecaster(EncoderConfig(core=CORES[core]), observed=4, predicted=3).eval()
+    model = build_forecaster(ForecasterConfig(core=CORES[core]), observed=4, predicted=3).eval()
     tracks = torch.randn(2, 5, 4, 2)
     out = model(Padded(tracks, torch.tensor([5, 2])))
     step = tracks[:, 0, 3] - tracks[:, 0, 2]
@@ -38,7 +38,7 @@ def test_initial_forecaster_predicts_constant_velocity(core):
 
 def test_neighbors_are_a_set_and_padding_is_ignored():
     torch.manual_seed(1)
-    config = EncoderConfig(core=CORES["transformer"])
+    config = ForecasterConfig(core=CORES["transformer"])
     model = build_forecaster(config, observed=4, predicted=3).double().eval()
     torch.nn.init.normal_(model.writer.output.weight)
     tracks = torch.randn(1, 5, 4, 2, dtype=torch.float64)

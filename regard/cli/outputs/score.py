@@ -15,12 +15,7 @@ from regard.recipes.base.answers import text_score
 from regard.settings.declare import settings
 from regard.system.files import suffix_of
 from regard.system.progress import show_progress, track
-from regard.system.table_writer import (
-    SUFFIXES,
-    TableWriter,
-    open_table_atomically,
-    shorten_numbers,
-)
+from regard.system.table_writer import SUFFIXES, TableWriter, open_table_atomically, shorten_numbers
 
 USAGE = "regard score RUN FILE|- [TARGETS] [options]"
 ABOUT = (

@@ -66,15 +66,7 @@ def scripts_of(captures: Sequence[tuple[str, str, Sequence[SampleMaps]]]) -> lis
                 reads.append(read)
             sample = sample_maps.sample
             pictures = {name: _picture_to_json(one) for name, one in sample.pictures.items()}
-            sample_json = {
-                "title": sample.title,
-                "marked": msgspec.to_builtins(sample.marked),
-                "axes": msgspec.to_builtins(sample.axes),
-                "reads": reads,
-                "pictures": pictures,
-                "steps": msgspec.to_builtins(sample.steps),
-            }
-            samples_json.append(sample_json)
+            samples_json.append(sample.metadata() | {"reads": reads, "pictures": pictures})
         content.append({"title": title, "model": model, "samples": samples_json})
     notes = numbers.notes()
     if left_out:

@@ -70,8 +70,6 @@ class AutoencoderBase(nn.Module):
 
     def __init__(self, config: AutoencoderConfig, shape: tuple[int, ...]):
         super().__init__()
-        if len(shape) != 3 and config.kind not in ("dense", "latent"):
-            raise ValueError(f"kind must be dense or latent for vectors, got {config.kind}")
         self.noise, self.shape, self.whole_batch = config.noise, shape, config.whole_batch
 
     def encode(self, images: Float[Tensor, "batch *shape"]) -> Tensor:
@@ -107,8 +105,7 @@ class Autoencoder(AutoencoderBase):
 
     encoder: h = encoder(y), codes (batch, code).
     decoder: y~ = decoder(h), reconstructions in the shape of y.
-    Raises:  ValueError for vectors if kind is not dense, and for sides that are not multiples of 4
-             with convolutions.
+    Raises:  ValueError for sides that are not multiples of 4 with convolutions.
     """
 
     def __init__(self, config: AutoencoderConfig, shape: tuple[int, ...]):

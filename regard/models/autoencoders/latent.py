@@ -43,13 +43,10 @@ class LatentVariableModel(AutoencoderBase):
 
     decoder:    g, of (cos z, sin z, x), (batch, 2 + conditions), to y~, (batch, size).
     conditions: number of numbers x; 0 for a model of y alone.
-    Raises:     ValueError for images.
     """
 
     def __init__(self, config: AutoencoderConfig, shape: tuple[int, ...], conditions: int = 0):
         super().__init__(config, shape)
-        if len(shape) != 1:
-            raise ValueError(f"kind latent needs vectors of numbers, got images of {shape}")
         self.conditions, self.cost, self.smoothness = conditions, config.cost, config.smoothness
         self.numbers = 1
         hidden = [config.hidden or 512] * (config.layers - 1)

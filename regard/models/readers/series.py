@@ -21,13 +21,11 @@ class SeriesReader(Reader):
     """Reader of padded series (batch, time, channels), giving items (batch, windows, dim).
 
     Lengths of the input count steps; lengths of the items count windows, the last of which may be
-    incomplete. Raises: ValueError if window is below 1.
+    incomplete.
     """
 
     def __init__(self, channels: int, dim: int, *, window: int, dropout: float = 0.0):
         super().__init__()
-        if window < 1:
-            raise ValueError(f"window must be at least 1, got {window}")
         self.dim, self.window, self.channels = dim, window, channels
         self.embed = Linear(window * channels, dim)
         self.positions = Sinusoidal(dim)

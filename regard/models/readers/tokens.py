@@ -42,7 +42,7 @@ class TokenReader(Reader):
     scale:      root: embeddings are multiplied by the root of their size; one: they are not.
     projection: map of the embeddings to the width, if they have another size
     (`embedding_projection`).
-    Raises: ValueError if scale is unknown, or the projection is for embeddings of another size.
+    Raises: ValueError if scale is unknown, or the projection has a bias.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class TokenReader(Reader):
         super().__init__()
         if scale not in ("root", "one"):
             raise ValueError(f"scale must be root or one, got {scale!r}")
-        check_projection("projection", projection, table)
+        check_projection("projection", projection)
         self.dim = table.embedding_dim if projection is None else projection.out_features
         self.scale = math.sqrt(table.embedding_dim) if scale == "root" else 1.0
         self.table = table
@@ -77,16 +77,9 @@ class TokenReader(Reader):
         return table_form(self.table, self.projection, self.scale)
 
 
-def check_projection(name: str, projection: Linear | None, table: nn.Embedding) -> None:
-    """Raise ValueError if the map is not one of the embeddings of a table, without a bias."""
-    if projection is None:
-        return
-    if projection.in_features != table.embedding_dim:
-        raise ValueError(
-            f"`{name}` must map embeddings of size {table.embedding_dim}, got a map of size "
-            f"{projection.in_features}"
-        )
-    if projection.bias is not None:
+def check_projection(name: str, projection: Linear | None) -> None:
+    """Raise ValueError if a map of embeddings has a bias."""
+    if projection is not None and projection.bias is not None:
         raise ValueError(f"`{name}` must have no bias, got one")
 
 

@@ -61,7 +61,7 @@ class TokenWriter(Writer):
         self.inputs = inputs
         self.output_table = inputs.table if output_table is None else output_table
         self.output_projection = inputs.projection if output_table is None else output_projection
-        check_projection("output_projection", self.output_projection, self.output_table)
+        check_projection("output_projection", self.output_projection)
         self.output_bias = None
         if output_bias:
             self.output_bias = nn.Parameter(torch.zeros(self.output_table.num_embeddings))

@@ -1,5 +1,6 @@
 """Images as data and inputs: splits, pixels, patches of attention maps, shape of a run's images."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -100,6 +101,11 @@ class ImageSplits:
     @cached_property
     def _training(self) -> tuple[ImageDataset, ImageDataset]:
         return read_training_images(self.data, seed=self.seed)
+
+
+def format_shape(shape: Sequence[int]) -> str:
+    """Return a shape as text: 1 x 8 x 8."""
+    return " x ".join(map(str, shape))
 
 
 class InputShape(Artifact):

@@ -17,15 +17,7 @@ from regard.models.build import build
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.decoder import DecoderRecipe
-from regard.recipes.base.recipe import (
-    ConfigT,
-    Dataset,
-    Example,
-    Prompt,
-    Results,
-    View,
-    join_items,
-)
+from regard.recipes.base.recipe import ConfigT, Dataset, Example, Prompt, Results, View, join_items
 from regard.recipes.base.run import ARTIFACTS
 from regard.recipes.base.scoring import TeacherInputs, loss_per_token
 from regard.trace import Trace

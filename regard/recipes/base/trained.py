@@ -547,8 +547,7 @@ class TrainedRun:
         """Add the contributions to the scores of each output, if the recipe has them."""
         axes: list[Mapping[str, Axis]] = []
         added: list[list[AttentionMap]] = []
-        # These runs of the model belong to no sample of a recording around this one.
-        with nullcontext() if self.trace is None else self.trace.segment([]), torch.no_grad():
+        with self._without_sample():
             for number, (row, maps) in enumerate(zip(rows, capture, strict=True)):
                 try:
                     found = recipe.explain(self._active, *row, maps.sample)

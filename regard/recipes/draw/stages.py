@@ -23,7 +23,7 @@ from regard.data.embedded.scenes import CanvasDataset, SceneDataset
 from regard.data.images.image_batches import ImageBatches
 from regard.models.autoencoders.quantized import QuantizedAutoencoder
 from regard.recipes.base.config import COSINE
-from regard.recipes.base.pictures import InputShape
+from regard.recipes.base.pictures import InputShape, format_shape
 from regard.recipes.base.recipe import plan_by_count
 from regard.recipes.base.run import Run, training_fingerprint
 from regard.recipes.base.scoring import device_of
@@ -75,7 +75,7 @@ def train_autoencoder(
     config = run.config
     torch.manual_seed(derive_seed(run.seed, 1))
     model = QuantizedAutoencoder(config.autoencoder, train.shape)
-    sizes = f"{_format_shape(train.shape)} to {_format_shape(model.grid)} codes"
+    sizes = f"{format_shape(train.shape)} to {format_shape(model.grid)} codes"
     notify(f"training the autoencoder first: canvases of {sizes}")
     _train_stage(
         folder / AUTOENCODER,
@@ -104,7 +104,7 @@ def train_classifier(
     shape, classes = train.images.shape, len(train.names)
     torch.manual_seed(derive_seed(run.seed, 3))
     model = ConvolutionalClassifier(shape, classes + 1, label_smoothing=0.1)
-    sizes = f"images of {_format_shape(shape)} to {classes} classes, or empty"
+    sizes = f"images of {format_shape(shape)} to {classes} classes, or empty"
     notify(f"then training the classifier that scores drawings: {sizes}")
     # As many empty cells as a class has images.
     count = -(-len(train.images) // classes)
@@ -184,7 +184,3 @@ def stack_canvases(drawings: CanvasDataset, indices: Sequence[int]) -> NDArray[n
 
 def _to_tensor(drawings: CanvasDataset, indices: Sequence[int]) -> Tensor:
     return torch.from_numpy(stack_canvases(drawings, indices)).float() / 255
-
-
-def _format_shape(shape: Sequence[int]) -> str:
-    return " x ".join(map(str, shape))

@@ -32,7 +32,7 @@ from regard.models.autoencoders.autoencoder import Autoencoder, AutoencoderBase
 from regard.models.autoencoders.latent import LatentVariableModel
 from regard.models.autoencoders.quantized import QuantizedAutoencoder
 from regard.recipes.base.active import ActiveModel
-from regard.recipes.base.pictures import ImageSplits, InputShape
+from regard.recipes.base.pictures import ImageSplits, InputShape, format_shape
 from regard.recipes.base.recipe import Answer, Dataset, Example, Recipe, View, plan_by_count
 from regard.recipes.base.scoring import device_of
 from regard.recipes.rebuild.config import RebuildRunConfig
@@ -153,7 +153,7 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         if self._reads_vectors:
             code = "an angle" if self.config.model.kind == "latent" else _count(self.numbers)
             return f"vectors of {self._sides} to {code}"
-        return f"images of {_format(self.shape)} to {_count(self.numbers)}"
+        return f"images of {format_shape(self.shape)} to {_count(self.numbers)}"
 
     @property
     def numbers(self) -> int:
@@ -176,7 +176,7 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
     def _sides(self) -> str:
         """Size of an input, in words."""
         if not self._reads_vectors:
-            return f"{_format(self.shape)} pixels"
+            return f"{format_shape(self.shape)} pixels"
         return _count(self._target_shape[0]) + (" given x" if self._conditions else "")
 
     def measure(self, model: nn.Module) -> dict[str, float]:
@@ -257,7 +257,7 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
     def plot_manifold(self, inference: ActiveModel, out: Path, **options: Any) -> None:
         """Plot the manifold of the reconstructions to an image file."""
         if self._target_shape != (2,):
-            got = _format(self._target_shape)
+            got = format_shape(self._target_shape)
             raise UserError(f"the manifold needs vectors of 2 numbers, got {got}")
         figures = importlib.import_module("regard.look.figures.manifold")  # imports matplotlib
         model, data = inference.model, self.train.data.values
@@ -353,7 +353,3 @@ def _to_tensor(values: np.ndarray) -> Tensor:
 
 def _count(numbers: int) -> str:
     return f"{numbers} number{'' if numbers == 1 else 's'}"
-
-
-def _format(shape: Sequence[int]) -> str:
-    return " x ".join(map(str, shape))

@@ -87,9 +87,7 @@ def forward(
 
 
 def backward(
-    grad_out: Float[Tensor, "batch head query value_dim"],
-    *arguments: Any,
-    tiles: Tiles = TILES,
+    grad_out: Float[Tensor, "batch head query value_dim"], *arguments: Any, tiles: Tiles = TILES
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of query, keys, values, v, bias and diagonals, or None for each.
 

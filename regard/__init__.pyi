@@ -24,6 +24,8 @@ from regard.attention.masks import padding as padding
 from regard.attention.masks import prefix as prefix
 from regard.attention.masks import random_blocks as random_blocks
 from regard.attention.masks import window as window
+from regard.attention.memory import DeltaMemory as DeltaMemory
+from regard.attention.memory import FadingMemory as FadingMemory
 from regard.attention.memory import LinearState as LinearState
 from regard.attention.memory import Memory as Memory
 from regard.attention.memory import QuantizedMemory as QuantizedMemory

@@ -99,6 +99,12 @@ def _accepts_gru_decode(
     )
 
 
+def _accepts_write(*tensors: Tensor | None) -> bool:
+    parts = [tensor for tensor in tensors if tensor is not None]
+    needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in parts)
+    return not needs_grad and is_plain(*parts, dtypes=(torch.float32,))
+
+
 def _accepts_cuda_scores(scores: Tensor) -> bool:
     is_plain_cuda = type(scores) is Tensor and scores.is_cuda and scores.is_contiguous()
     dtypes = torch.float32, torch.bfloat16, torch.float16
@@ -122,6 +128,7 @@ OPERATIONS = {
         _accepts_cuda_scores, "token_loss_gpu:exponentiate_rows", requires="triton"
     ),
     "accumulate": Native(is_plain, "token_loss:accumulate"),
+    "write": Native(_accepts_write, "delta_rule:write"),
     "softmax": Native(_accepts_softmax, "rows:softmax"),
     "dropout": Native(is_plain, "dropout.autograd:drop"),
     "add_dropout": Native(_accepts_add_dropout, "dropout.autograd:add_drop"),

@@ -15,13 +15,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.native import jobs, threads
+from regard.native import delta_rule, jobs, threads
 from regard.native.additive.cpu import call as additive
 from regard.native.dropout import loops as dropout
 from regard.native.gru import cells, read
 from regard.native.table import OPERATIONS, is_plain
 from regard.native.token_loss import AccumulateJob
 from regard.ops.additive import additive_read
+from regard.ops.delta_rule import Writes
 from regard.ops.gru import GRUDecoderState, GRUWeights, ReadWeights, SourceMemory
 from regard.ops.linear import get_bfloat16
 from regard.ops.token_loss import token_loss
@@ -73,6 +74,11 @@ def decode(projected: Tensor, lengths: Tensor, *inputs: Tensor) -> tuple[Tensor,
     return run("gru_decode")(projected, before, source, cell, ReadWeights(*weights[3:]))
 
 
+def write(query: Tensor, state: Tensor, *writes: Tensor) -> tuple[Tensor, ...]:
+    keys, values, decay, strength = writes
+    return run("write")(query, Writes(keys, values, -decay.abs(), strength), state)
+
+
 def decode_in_bfloat16(*inputs: Tensor) -> tuple[Tensor, ...]:
     with torch.autocast("cpu", BFLOAT16):
         return decode(*inputs)
@@ -86,6 +92,10 @@ ENCODER = ((KEYS, ROWS, 2 * GATES), (ROWS,), *[(GATES, HIDDEN)] * 2, *[(GATES,)]
 DECODER = (
     (STEPS, ROWS, GATES), (ROWS,), (ROWS, HIDDEN), (ROWS, VALUE_DIM), (ROWS, KEYS, DIM),
     (ROWS, KEYS, VALUE_DIM), (GATES, HIDDEN), (HIDDEN,), (GATES, VALUE_DIM), (DIM, HIDDEN), (DIM,),
+)  # fmt: skip
+WRITE = (
+    (ROWS, STEPS, DIM), (ROWS, DIM, VALUE_DIM), (ROWS, STEPS, DIM), (ROWS, STEPS, VALUE_DIM),
+    (ROWS, STEPS, 1), (ROWS, STEPS, 1),
 )  # fmt: skip
 INT32 = {1: torch.int32}
 
@@ -118,6 +128,7 @@ CASES: dict[str, Case] = {
     "gru_decode in bfloat16": Case(
         DECODER, decode_in_bfloat16, dtypes={1: torch.int64, 10: BFLOAT16}
     ),
+    "write": Case(WRITE, write, is_differentiable=False),
     "additive.cpu": Case((*READ, DIAGONALS, BOUNDS), read_tiles, dtypes={6: torch.int32}),
     "additive.cpu in steps": Case((*STEP, BOUNDS), read_step, dtypes={5: torch.int64}),
 }
@@ -163,7 +174,7 @@ def are_equal(actual: list[Tensor], expected: list[Tensor]) -> bool:
 @pytest.fixture(params=["one thread", "OpenMP", "threads of Python"])
 def used_threads(request, monkeypatch):
     """Let jobs of any size use as many threads as torch has."""
-    for module in (additive, dropout, cells, read):
+    for module in (additive, delta_rule, dropout, cells, read):
         name = "_MIN_WORK_PER_THREAD"
         if hasattr(module, name):
             monkeypatch.setattr(module, name, 1)

@@ -8,6 +8,8 @@
 | SlidingMemory   | the last pairs, in tensors that grow and are cut            | beltagy2020      |
 | QuantizedMemory | all pairs in int8: x = scale q, scale = max |x| / 127       | dettmers2022     |
 | LinearState     | S = sum_j phi(k_j) v_j^T and z = sum_j phi(k_j)             | katharopoulos2020|
+| FadingMemory    | S <- a S + k v^T: sums that fade                            | sun2023 |
+| DeltaMemory     | S <- a S + b k (v - a S^T k)^T: the value at k is replaced  | yang2025a    |
 """
 
 from regard.attention.memory.base import KeyValueCache
@@ -17,8 +19,11 @@ from regard.attention.memory.quantized import QuantizedMemory, QuantizedVectors
 from regard.attention.memory.ring import RingMemory
 from regard.attention.memory.sliding import SlidingMemory, keep_last
 from regard.attention.memory.static import StaticMemory
+from regard.attention.memory.written import DeltaMemory, FadingMemory, WrittenMemory
 
 __all__ = [
+    "DeltaMemory",
+    "FadingMemory",
     "KeyValueCache",
     "LinearState",
     "Memory",
@@ -27,5 +32,6 @@ __all__ = [
     "RingMemory",
     "SlidingMemory",
     "StaticMemory",
+    "WrittenMemory",
     "keep_last",
 ]

@@ -1,14 +1,18 @@
 """Comparison of tensors within the bound of their dtype; what tests skip or expect elsewhere."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from regard.layers.positions.config import GridRotaryConfig, PositionsConfig
 from regard.ops.dispatch import unsupported_reason
 from regard.training.tensors import tensors_of, ties_of, write_tensors
 
+SEQUENCE_POSITIONS = [kind for kind in get_args(PositionsConfig) if kind is not GridRotaryConfig]
+"""Configs of positions of sequences."""
 BOUNDS = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2}
 """Maximum relative and absolute error of results computed in each dtype."""
 

@@ -147,7 +147,7 @@ def _build_specification(
 
 def _unsupported_features(form: forms.TextForm) -> Iterator[str]:
     """Yield the features of a lowered form that CTranslate2 cannot express."""
-    width, rotary = form.writer.output.matrix.shape[1], form.core.decoder[0].attention.rotary
+    width = form.writer.output.matrix.shape[1]
     for attention in parts_of(form, forms.AttentionForm):
         bias, heads = attention.read.bias, attention.num_heads
         if bias is not None and type(bias) is not Alibi:
@@ -166,11 +166,25 @@ def _unsupported_features(form: forms.TextForm) -> Iterator[str]:
         yield "its norms have different eps, and CTranslate2 supports one eps only"
     for window in {block.window for block in parts_of(form, forms.BlockForm)} - {None}:
         yield f"its self-attention has a window of {window} items"
-    if len({tuple(own.rates.tolist()) for own in parts_of(form, forms.RotaryForm)}) > 1:
-        yield "its blocks have different rotary positions"
+    yield from _unsupported_positions(form)
+
+
+def _unsupported_positions(form: forms.TextForm) -> Iterator[str]:
+    rotary, kinds = form.core.decoder[0].attention.rotary, set()
+    for block in parts_of(form, forms.BlockForm):
+        own = block.attention.rotary
+        kinds.add(
+            (
+                own and tuple(own.rates.tolist()),
+                own and own.factor,
+                block.attention.read.bias is None,
+            )
+        )
+    if len(kinds) > 1:
+        yield "its blocks have different positions"
     if rotary is not None and form.source is not None:
         yield "its positions are rotary, which CTranslate2 supports for language models only"
-    if rotary is not None and _base_of(rotary) is None:
+    if rotary is not None and (_base_of(rotary) is None or rotary.factor != 1):
         yield "its rotary positions are scaled"
 
 

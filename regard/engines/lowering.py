@@ -148,16 +148,21 @@ def _differences(form: forms.TextForm) -> Iterator[str]:
         "kinds of feed-forward networks": [block.feedforward.gate is None for block in blocks],
         "kinds of norms": [norm.is_rms for norm in _norms_of_items(form)],
         "norms of queries and keys": [len(head_norms(block.attention)) for block in blocks],
-        "kinds of rotary positions": [r and (r.interleaved, len(r.rates)) for r in rotary],
+        "kinds of rotary positions": [(r.interleaved, len(r.rates)) for r in rotary if r],
         "numbers of heads": [attention.num_heads for attention in attentions],
         "numbers of heads of keys": [attention.key_heads for attention in attentions],
         "sizes of heads": [head_sizes(attention) for attention in attentions],
-        "positions in the encoder": [id(block.attention.read.bias) for block in core.encoder],
-        "positions in the decoder": [id(block.attention.read.bias) for block in core.decoder],
+        "positions in the encoder": [id(bias) for bias in _biases(core.encoder)],
+        "positions in the decoder": [id(bias) for bias in _biases(core.decoder)],
     }
     for name, values in equal.items():
         if len(set(values)) > 1:
             yield f"its blocks have different {name}"
+
+
+def _biases(stack: tuple[forms.BlockForm, ...]) -> list[DistanceBias]:
+    biases = [block.attention.read.bias for block in stack]
+    return [bias for bias in biases if bias is not None]
 
 
 def _misfits(form: forms.TextForm) -> Iterator[str]:

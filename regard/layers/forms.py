@@ -99,6 +99,8 @@ class RotaryForm:
     """Angles per position, in float64; the first 2 len(rates) numbers of each head are rotated."""
     interleaved: bool
     """Pairs: numbers 2j and 2j + 1 if True, else j and j + len(rates)."""
+    factor: float = 1.0
+    """By which rotated numbers are multiplied."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ from torch import nn
 from regard.attention.scores import ScaledDot
 from regard.layers.pool import AttentionPooling, ClassToken, FirstItem, LastItem, MeanPooling
 from regard.layers.positions.grid import GridPositions
+from regard.layers.positions.rotary import GridRotary
 from regard.models.config import (
     ClassifierConfig,
     DetectorConfig,
@@ -33,6 +34,7 @@ from regard.models.cores.recurrent import Recurrent
 from regard.models.cores.self_attentive import SelfAttentive
 from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
+from regard.models.readers.images import ImageReader
 from regard.models.readers.points import PointReader
 from regard.models.readers.reader import Reader
 from regard.models.readers.tokens import TokenReader, embedding_projection, embedding_table
@@ -185,6 +187,7 @@ def build_classifier(
         pooling = MeanPooling()
     else:
         pooling = LastItem(directions=directions_of(config.core) or 1)
+    _set_grid(core, reader, first=pooling.count if isinstance(pooling, ClassToken) else 0)
     return Model(reader=reader, core=core, writer=writer(dim, pooling))
 
 
@@ -194,6 +197,7 @@ def build_detector(config: DetectorConfig, reader: Reader, *, num_classes: int, 
     Proposals need the places of the items: `centers` of the reader, or of each row (PointReader).
     """
     core = build_core(config.core, dropout=config.dropout, in_order=False)
+    _set_grid(core, reader)
     points = reader if isinstance(reader, PointReader) else None
     proposals: dict[str, Any] = {}
     if config.queries == "proposed":
@@ -212,6 +216,19 @@ def build_detector(config: DetectorConfig, reader: Reader, *, num_classes: int, 
         **proposals,
     )
     return Model(reader=reader, core=core, writer=writer)
+
+
+def _set_grid(core: Core, reader: Reader, *, first: int = 0) -> None:
+    """Set the grid of positions that need one, behind the first items.
+
+    Raises: ValueError for a reader of other items.
+    """
+    positions = getattr(core, "positions", None)
+    if isinstance(positions, GridRotary):
+        grid = reader.grid if isinstance(reader, ImageReader) else None
+        if grid is None:
+            raise ValueError("positions must not be rotary-2d but for images")
+        positions.grid, positions.first = grid, first
 
 
 def build_token_reader(

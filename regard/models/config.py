@@ -86,7 +86,7 @@ class ClassifierConfig:
     """Loss of numbers: squared errors, or absolute errors, which are more robust to outliers."""
 
     def __post_init__(self) -> None:
-        check_core(self.core, encodes=True, decodes=False)
+        check_core(self.core, encodes=True, decodes=False, has_grid=True)
         self.pool_query.check_kernel(self.core.kernel)
         changed = self.pool_query.describe_choice()
         if self.pool != "attention" and changed:

@@ -27,6 +27,7 @@ from regard.engines.registry import prepare
 from regard.engines.torch import TorchEngine
 from regard.errors import UserError
 from regard.layers.positions.config import (
+    SCALINGS,
     LearnedConfig,
     PositionsConfig,
     RotaryConfig,
@@ -38,12 +39,13 @@ from regard.models.cores.config import TransformerConfig, max_length_of
 from tests.campaigns.campaign import Campaign, Outcome
 from tests.decode.toys import score
 from tests.engines.small import unsupported_reason
+from tests.helpers import SEQUENCE_POSITIONS
 
 __all__ = ["CAMPAIGN"]
 
 BANNED = (PAD, BOS)
 CLOSE = 2e-4
-POSITIONS = {kind.name: kind for kind in get_args(PositionsConfig)}
+POSITIONS = {kind.name: kind for kind in SEQUENCE_POSITIONS}
 """Tolerance of scores, sums of dozens of float32 log-probabilities; relative above one."""
 
 
@@ -162,16 +164,18 @@ def _core(draw: random.Random) -> TransformerConfig:
 def _with_pattern(
     draw: random.Random, core: TransformerConfig, *, reads_source: bool
 ) -> TransformerConfig:
-    """Draw the blocks that have the window of a core, if it has one, and their rotary base."""
-    if core.window is None:
-        return core
+    """Draw the blocks with the window of a core, or without positions, and their rotary base."""
+    letters = "L" if core.window is None else "SL"
+    if core.positions.name in ("rotary", "alibi", "relative"):
+        letters += "N"
     stacks = [core.layers]
     if reads_source:
         stacks.append(core.decoder_layers or core.layers)
-    pattern = "/".join("".join(draw.choice("SL") for _ in range(count)) for count in stacks)
-    if "S" not in pattern:
+    pattern = "/".join("".join(draw.choice(letters) for _ in range(count)) for count in stacks)
+    used = {*pattern} - {"/"}
+    if used <= {"L"} or used <= {"N"} or ("S" in used) != (core.window is not None):
         return core
-    if isinstance(core.positions, RotaryConfig) and "L" in pattern and draw.random() < 0.5:
+    if isinstance(core.positions, RotaryConfig) and used >= {"S", "L"} and draw.random() < 0.5:
         core = replace(core, positions=replace(core.positions, window_base=100.0))
     return replace(core, pattern=pattern)
 
@@ -180,13 +184,15 @@ def _positions(draw: random.Random, name: str, *, score: str) -> PositionsConfig
     if name == "learned":
         return LearnedConfig(max_length=draw.choice([4, 10, 30, 60, 200]))
     if name == "rotary" and score in ("scaled-dot", "dot", "cosine"):
-        scaling = draw.choice(["none", "linear", "llama3"])
+        scaling = draw.choice([*SCALINGS])
         options = {
             "dim": draw.choice([None, None, 2]),
             "interleaved": draw.random() < 0.5,
             "scaling": scaling,
         }
-        return RotaryConfig(**options, base=draw.choice([10.0, 10_000.0]), original_max_length=16)
+        if "original_max_length" in SCALINGS[scaling]:
+            options["original_max_length"] = 16
+        return RotaryConfig(**options, base=draw.choice([10.0, 10_000.0]))
     return SinusoidalConfig() if name == "rotary" else POSITIONS[name]()
 
 

@@ -3,7 +3,7 @@
 import copy
 import math
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +14,6 @@ from regard.attention.biases.base import SumOfBiases, TensorBias
 from regard.attention.masks import Padded
 from regard.data.elements import LabeledRegions
 from regard.layers.positions.base import PositionalEncoding
-from regard.layers.positions.config import PositionsConfig
 from regard.layers.positions.grid import GridPositions
 from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.models.build import build_detector, build_language_model
@@ -23,6 +22,7 @@ from regard.models.cores.config import TransformerConfig
 from regard.models.model import Model
 from regard.models.readers.images import ImageReader
 from regard.models.readers.points import PointReader
+from tests.helpers import SEQUENCE_POSITIONS
 from tests.models.test_grid import READERS, WRITERS, Example, make_example, make_model
 
 pytestmark = pytest.mark.usefixtures("no_shape_checks")
@@ -62,7 +62,7 @@ CASES: dict[str, Case] = {
     **{f"reader {name}": grid(name, "transformer", "classes") for name in READERS},
     **{f"writer {name}": grid("tracks", "recurrent", name) for name in WRITERS},
     "self-attentive": grid("tokens", "self-attentive", "tokens"),
-    **{f"positions {kind.name}": language(kind()) for kind in get_args(PositionsConfig)},
+    **{f"positions {kind.name}": language(kind()) for kind in SEQUENCE_POSITIONS},
     "boxes": detector(lambda: ImageReader((1, 8, 8), 12), lambda: torch.rand(3, 1, 8, 8), 2),
     "points": detector(
         lambda: PointReader(12, extent=(4.0, 4.0, 3.0), groups=5, neighbors=3),

@@ -24,7 +24,13 @@ from regard.layers.dropout import Dropout
 from regard.layers.feedforward import FeedForward
 from regard.layers.forms import NoFormError, TextForm, form_of
 from regard.layers.multihead import MultiHead
-from regard.layers.positions.config import AlibiConfig, LearnedConfig, PositionsConfig
+from regard.layers.positions.config import (
+    AlibiConfig,
+    LearnedConfig,
+    PositionsConfig,
+    RelativeConfig,
+    RotaryConfig,
+)
 from regard.layers.positions.learned import Learned
 from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.layers.read import Read
@@ -42,6 +48,7 @@ from tests.engines.small import (
     outputs,
     unsupported_reason,
 )
+from tests.helpers import SEQUENCE_POSITIONS
 
 pytestmark = [
     pytest.mark.usefixtures("no_shape_checks"),
@@ -53,7 +60,7 @@ def literals() -> Iterator[tuple[str, Any]]:
     """Yield every value of a Transformer's fields of choice: literals, booleans, variants."""
     for name, hint in get_type_hints(TransformerConfig).items():
         if hint == PositionsConfig:
-            yield from ((name, variant()) for variant in get_args(hint))
+            yield from ((name, variant()) for variant in SEQUENCE_POSITIONS)
         elif hint is bool:
             yield from ((name, value) for value in (False, True))
         elif get_origin(hint) is Literal:
@@ -83,7 +90,7 @@ SUPPORTED = {
     *(("norm", value) for value in ("layer", "rms")),
     *((name, value) for name in ("bias", "gated", "output_projection") for value in (True, False)),
     *((name, value) for name in ("embedding_norm", "shared_positions") for value in (True, False)),
-    *(("positions", value()) for value in get_args(PositionsConfig)),
+    *(("positions", value()) for value in SEQUENCE_POSITIONS),
     *(("score", value) for value in ("scaled-dot", "dot")),
     ("choice", "soft"),
     ("qk_norm", "none"),
@@ -115,6 +122,13 @@ def test_each_value_of_each_setting_gives_the_outputs_of_torch_or_is_refused(
         assert "feedforward is a DenseLayer, which only torch runs" in str(reason)
     if make is encoder_decoder and field not in OTHERS:
         assert (reason is None) == ((field, value) in SUPPORTED)
+
+
+@pytest.mark.parametrize("make", [encoder_decoder, language_model])
+@pytest.mark.parametrize("positions", [RotaryConfig(), RelativeConfig()])
+def test_blocks_without_positions_run_beside_others(make, positions) -> None:
+    core = dataclasses.replace(SMALL, positions=positions, window=3, pattern="NS", head_dim=8)
+    assert check(make(core)) is None
 
 
 @pytest.mark.parametrize("tie", get_args(get_type_hints(ModelConfig)["tie"]))

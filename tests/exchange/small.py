@@ -70,6 +70,13 @@ _LLAMA3 = {
     "high_freq_factor": 3.0,
     "original_max_position_embeddings": 16,
 }
+_YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 90.0,
+    "factor": 4.0,
+    "beta_fast": 3.0,
+    "original_max_position_embeddings": 16,
+}
 _LINEAR = {"rope_type": "linear", "rope_theta": 500.0, "factor": 3.0}
 _BERT = {
     "vocab_size": VOCAB,
@@ -179,7 +186,7 @@ CASES: dict[str, Any] = {
     ),
     "llama-linear": hf.LlamaConfig(**_LLAMA, attention_bias=True, rope_parameters=_LINEAR),
     "qwen2": hf.Qwen2Config(**_LLAMA, rms_norm_eps=1e-4),
-    "qwen3": hf.Qwen3Config(**_LLAMA, head_dim=10),
+    "qwen3": hf.Qwen3Config(**_LLAMA, head_dim=10, rope_parameters=_YARN),
     "t5": hf.T5Config(**_T5, feed_forward_proj="relu"),
     "marian": hf.MarianConfig(**_MARIAN, activation_function="swish", scale_embedding=True),
     "pegasus": hf.PegasusConfig(**_MARIAN, activation_function="relu"),

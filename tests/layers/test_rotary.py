@@ -4,6 +4,8 @@ import math
 
 import pytest
 import torch
+from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from regard.attention.attend import attend
 from regard.attention.masks import causal, window
@@ -23,7 +25,13 @@ from regard.attention.scores import (
 from regard.layers.multihead import MultiHead
 from regard.layers.positions.base import AlibiPositions, NoPositions, PositionalEncoding
 from regard.layers.positions.learned import Learned
-from regard.layers.positions.rotary import LinearScaling, Llama3Scaling, Rotary
+from regard.layers.positions.rotary import (
+    GridRotary,
+    LinearScaling,
+    Llama3Scaling,
+    Rotary,
+    YarnScaling,
+)
 from regard.layers.positions.sinusoidal import Sinusoidal
 from tests.helpers import close
 
@@ -37,6 +45,9 @@ ROTARIES = {
         6, scaling=Llama3Scaling(factor=8.0, original_max_length=64), interleaved=True
     ),
 }
+ROTARIES["yarn"] = Rotary(
+    6, base=30.0, scaling=YarnScaling(4.0, beta_fast=2.0, original_max_length=16)
+)
 TIME, WIDTH, HEADS, HEAD = 11, 12, 4, 6
 
 
@@ -48,8 +59,9 @@ def rotated_as_complex(rotary: Rotary, vectors: torch.Tensor, start: int) -> tor
         part.unflatten(-1, (half, 2)) if rotary.interleaved else part.unflatten(-1, (2, half)).mT
     )
     angles = (start + torch.arange(vectors.shape[-2]).double())[:, None] * rotary.rates()
+    length = torch.tensor(rotary.form().factor, dtype=torch.float64)
     turned = torch.view_as_real(
-        torch.view_as_complex(pairs.contiguous()) * torch.polar(torch.ones(()).double(), angles)
+        torch.view_as_complex(pairs.contiguous()) * torch.polar(length, angles)
     )
     return torch.cat(((turned if rotary.interleaved else turned.mT).flatten(-2), rest), -1)
 
@@ -78,6 +90,39 @@ def test_llama3_scaling_keeps_fast_pairs_and_divides_slow_ones():
     # 100 positions turn these rates 5, 4, 2.5, 1 and 0.5 times; the third is halfway.
     rates = torch.tensor([5, 4, 2.5, 1, 0.5]).double() * 2 * math.pi / 100
     close(scaling(rates) / rates, torch.tensor([1, 1, 0.625, 0.25, 0.25]).double())
+
+
+@pytest.mark.parametrize("truncate", [True, False])
+@pytest.mark.parametrize(
+    ("dim", "length", "amount"), [(64, 4096, None), (64, 50, 1.5), (2, 9, None)]
+)
+def test_yarn_is_that_of_transformers(dim, length, amount, truncate):
+    given = {"rope_type": "yarn", "rope_theta": 150_000.0, "factor": 32.0, "truncate": truncate}
+    given |= {"original_max_position_embeddings": length, "attention_factor": amount}
+    config = LlamaConfig(head_dim=dim, max_position_embeddings=32 * length, rope_parameters=given)
+    expected, factor = ROPE_INIT_FUNCTIONS["yarn"](config, torch.device("cpu"))
+    fields = {"original_max_length": length, "attention_factor": amount, "truncate": truncate}
+    form = Rotary(dim, base=150_000.0, scaling=YarnScaling(32.0, **fields)).form()
+    torch.testing.assert_close(form.rates.float(), expected, rtol=1e-6, atol=0)
+    assert form.factor == pytest.approx(factor)
+
+
+def test_scores_on_a_grid_depend_on_the_distances_of_rows_and_columns():
+    rotary, columns = GridRotary(8), 5
+    rotary.grid, rotary.first = (3, columns), 2
+    items = torch.randn(2, 1, 8).double().expand(2, 2 + 3 * columns, 8)
+    close(rotary.rotate(items)[:, :2], items[:, :2])  # such as the class token
+    turned = rotary.rotate(items)[:, 2:].unflatten(1, (3, columns))
+    scores = torch.einsum("ijd,kld->ijkl", turned[0], turned[1])
+    close(scores[0, 0, 1, 3], scores[1, 1, 2, 4])
+    assert (scores[0, 0, 1, 3] - scores[0, 0, 3 - 1, 1]).abs() > 1e-3
+    row = Rotary(4, base=100.0).rotate(items[..., [0, 1, 4, 5]][:, :3])
+    close(turned[:, :, 0][..., [0, 1, 4, 5]], row)
+    close(
+        turned[:, 1, :][..., [2, 3, 6, 7]], Rotary(4, base=100.0).rotate(items[:, :5, [2, 3, 6, 7]])
+    )
+    with pytest.raises(ValueError, match="need items of a grid"):
+        GridRotary(8).rotate(items)
 
 
 @pytest.mark.parametrize("name", ROTARIES)

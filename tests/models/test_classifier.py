@@ -1,5 +1,7 @@
 """Classifiers: padding is inert, images and texts with every core, the loss is the nll."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -9,9 +11,10 @@ from regard.data.batches import pad
 from regard.data.text.labels import LabeledBatch
 from regard.layers.pool import AttentionPooling
 from regard.layers.read import Read
+from regard.layers.positions.config import GridRotaryConfig
 from regard.look.hooks import record_weights
 from regard.models.build import build_classifier
-from regard.models.config import ClassifierConfig
+from regard.models.config import ClassifierConfig, TaggerConfig
 from regard.models.cores.config import RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.readers.images import ImageReader
 from regard.models.readers.tokens import TokenReader, embedding_table
@@ -103,6 +106,26 @@ def test_class_token_of_images_is_one_more_item_before_the_patches():
     for name in recording.names:
         assert recording[name][0].shape == (5, 3, 7, 7)
     close(model(images[2:3]), out[2:3])
+
+
+def test_rotary_positions_of_rows_and_columns_are_those_of_the_patches():
+    core = replace(CORES["transformer"], positions=GridRotaryConfig(base=5.0), head_dim=8)
+    config = ClassifierConfig(core=core, pool="first")
+    reader = ImageReader((1, 8, 12), 12, patch=4, positions=False)
+    model = build_classifier(config, reader, lambda dim, pool: ClassWriter(dim, 4, pool=pool))
+    model, images = model.double().eval(), torch.rand(2, 1, 8, 12, dtype=torch.float64)
+    out = model(images)
+    assert (model.core.positions.grid, model.core.positions.first) == ((2, 3), 1)
+    assert (model(images.roll(4, -1)) - out).abs().max() > 1e-4
+    model.core.positions.grid = (3, 2)
+    assert (model(images) - out).abs().max() > 1e-4
+    for block in model.core.encoder:  # without positions, the order of patches has no effect
+        block.attention.positions = None
+    close(model(images.roll(4, -1)), model(images))
+    with pytest.raises(ValueError, match="positions must not be rotary-2d but for images"):
+        texts(config)
+    with pytest.raises(ValueError, match="positions must not be rotary-2d but for images"):
+        TaggerConfig(core=core)
 
 
 def test_options_without_effect_are_refused():

@@ -33,6 +33,24 @@ SCALINGS: dict[str, tuple[RotaryConfig, dict[str, Any]]] = {
         RotaryConfig(base=500.0, scaling="linear", factor=4.0),
         {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0},
     ),
+    "yarn": (
+        RotaryConfig(
+            base=90.0,
+            scaling="yarn",
+            factor=4.0,
+            beta_fast=3.0,
+            beta_slow=0.2,
+            original_max_length=16,
+        ),
+        {
+            "rope_type": "yarn",
+            "rope_theta": 90.0,
+            "factor": 4.0,
+            "beta_fast": 3.0,
+            "beta_slow": 0.2,
+            "original_max_position_embeddings": 16,
+        },
+    ),
     "llama3": (
         RotaryConfig(
             base=50.0, scaling="llama3", factor=8.0, high_freq_factor=3.0, original_max_length=64

@@ -1,7 +1,6 @@
 """Transformer core: equality with torch's, positions, heads and scores."""
 
 import copy
-from typing import get_args
 
 import pytest
 import torch
@@ -14,15 +13,14 @@ from regard.attention.scores import Dot, General
 from regard.layers.positions.config import (
     AlibiConfig,
     NoPositionsConfig,
-    PositionsConfig,
     RelativeConfig,
     RotaryConfig,
 )
 from regard.models.cores.config import TransformerConfig
 from regard.models.cores.transformer import Transformer
-from tests.helpers import close
+from tests.helpers import SEQUENCE_POSITIONS, close
 
-POSITIONS = {kind.name: kind for kind in get_args(PositionsConfig)}
+POSITIONS = {kind.name: kind for kind in SEQUENCE_POSITIONS}
 
 
 def to_torch(core: Transformer, config: TransformerConfig) -> nn.Transformer:

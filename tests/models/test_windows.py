@@ -6,7 +6,14 @@ from torch import Tensor
 
 from regard.attention.masks import Padded, Unpadded, dense, intersect, padding
 from regard.layers.positions.base import PositionalEncoding
-from regard.layers.positions.config import AlibiConfig, LearnedConfig, RotaryConfig
+from regard.layers.positions.config import (
+    AlibiConfig,
+    LearnedConfig,
+    NoPositionsConfig,
+    RotaryConfig,
+)
+from regard.layers.positions.rotary import Rotary
+from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.models.config import LanguageModelConfig, ModelConfig, TaggerConfig
 from regard.models.cores.config import TransformerConfig
 from regard.models.cores.transformer import Transformer
@@ -162,10 +169,11 @@ def test_positions_of_ones_own_rotate_all_blocks():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"pattern": "SX", "window": 3}, "pattern must be letters S, .* got 'SX'"),
-        ({"pattern": "LL", "window": 3}, "pattern must be letters S, .* got 'LL'"),
+        ({"pattern": "SX", "window": 3}, "pattern must be letters S .* got 'SX'"),
+        ({"pattern": "LL", "window": 3}, "pattern must be letters S .* got 'LL'"),
         ({"pattern": "S/L/S", "window": 3}, "pattern must be letters S"),
-        ({"pattern": "SL"}, "pattern has no effect without window, got SL"),
+        ({"pattern": "SL"}, "pattern must have S if window is given, .* got SL with window=None"),
+        ({"pattern": "LN", "window": 3}, "pattern must have S if window is given, and only then"),
         ({"first_norm": False, "norm_order": "post"}, "first_norm must be true with"),
         ({"first_norm": False, "norm_order": "none"}, "first_norm must be true with"),
     ],
@@ -189,12 +197,35 @@ BASE = {"positions": ROTARY, "window": 3}
         (TaggerConfig, BASE, "positions.window_base needs blocks"),
         (TaggerConfig, {"positions": ROTARY}, "positions.window_base needs blocks"),
         (ModelConfig, BASE | {"pattern": "S"}, "positions.window_base needs blocks"),
+        (TaggerConfig, BASE | {"pattern": "SN"}, "positions.window_base needs blocks"),
+        (TaggerConfig, {"pattern": "LN"}, "other blocks must have .* got LN and sinusoidal"),
+        (TaggerConfig, {"pattern": "N", "positions": AlibiConfig()}, "pattern has N"),
     ],
 )
 def test_patterns_that_do_not_fit_a_model_are_refused(kind, fields, message):
     with pytest.raises(ValueError, match=message):
         kind(core=TransformerConfig(**fields))
     kind(core=TransformerConfig(window=3))
+
+
+@pytest.mark.parametrize("positions", [RotaryConfig(), AlibiConfig()])
+def test_a_block_without_positions_is_a_block_of_a_model_without_them(positions):
+    own = {"layers": 3, "window": 4, "pattern": "SLN/LNS", "positions": positions}
+    core, bare = (
+        make(**own),
+        make(layers=3, window=4, pattern="SLL/LLS", positions=NoPositionsConfig()),
+    )
+    parts = core.encoder[2].attention, core.decoder[1].attention
+    assert [(part.positions, part.read.bias) for part in parts] == [(None, None)] * 2
+    assert core.encoder[1].attention.positions or core.encoder[1].attention.read.bias
+    bare.load_state_dict(core.state_dict(), strict=False)
+    exact(core.encoder[2](items(), None), bare.encoder[2](items(), None))
+    exact(core.decoder[1](items(), None), bare.decoder[1](items(), None))
+    assert not torch.equal(core.encoder[1](items(), None), bare.encoder[1](items(), None))
+    if isinstance(positions, RotaryConfig):
+        Transformer(**SMALL, layers=2, pattern="LN", positions=Rotary(4), encodes=False)
+    with pytest.raises(ValueError, match="pattern has N"):
+        Transformer(**SMALL, layers=2, pattern="LN", positions=Sinusoidal(12), encodes=False)
 
 
 def test_sets_have_no_window():

@@ -18,6 +18,8 @@ CASES = [
     "language --model.core transformer --model.core.inducing-points 3",
     "reviews --model.regression-loss absolute",
     "boxes --train.label-smoothing 0.3",
+    "boxes --model.core transformer --model.core.window 3",
+    "points --model.core transformer --model.core.pattern LN",
 ]
 
 

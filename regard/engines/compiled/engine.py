@@ -31,7 +31,15 @@ from regard.layers.forms import TextForm
 from regard.native.decoder import search
 from regard.native.decoder.blocks import prefill
 from regard.native.decoder.generate import generate
-from regard.native.decoder.layout import BLOCKS, DECODERS, HEADS, OVERFLOW, SIZE, VALUE_SIZE
+from regard.native.decoder.layout import (
+    BLOCK_NUMBERS,
+    BLOCKS,
+    DECODERS,
+    HEADS,
+    OVERFLOW,
+    SIZE,
+    VALUE_SIZE,
+)
 from regard.native.decoder.packed_weights import KINDS
 from regard.native.decoder.search import FINISHED, IS_NAN, IS_NONE, IS_PAST
 from regard.native.processor import IS_SUPPORTED_CPU
@@ -237,7 +245,7 @@ class _Generation:
         self.context = workspace.context(rows=max(len(prompts), kept), positions=self.capacity)
         if slides:
             numbers = self.context.numbers.copy()
-            windows = numbers[BLOCKS::2]
+            windows = numbers[BLOCKS::BLOCK_NUMBERS]
             windows[:] = np.minimum(np.where(windows > 0, windows, kept), kept)
             self.context = self.context._replace(numbers=numbers)
         self.keys, self.values = workspace.memory(len(prompts) * kept)

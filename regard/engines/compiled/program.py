@@ -48,8 +48,7 @@ class PackedTransformer:
     def __init__(self, form: forms.TextForm, compute_type: str):
         core, attention = form.core, form.core.decoder[0].attention
         self.positions = core.encoder_positions, core.decoder_positions
-        self.decoder_bias = attention.read.bias
-        self.encoder_bias = core.encoder[0].attention.read.bias if core.encoder else None
+        self.encoder_bias, self.decoder_bias = _bias(core.encoder), _bias(core.decoder)
         output = form.writer.output.matrix
         self.width = output.shape[1]
         source, inputs = form.source, form.writer.inputs
@@ -70,11 +69,7 @@ class PackedTransformer:
         self.value_heads = Heads(attention.key_heads, value_size)
         self._norms(core.encoder_embedding_norm, core.decoder_embedding_norm)
         blocks = (*core.encoder, *core.decoder)
-        rotary = [block.attention.rotary for block in blocks]
-        rates = [() if form is None else tuple(form.rates.tolist()) for form in rotary]
-        self._rates = [*dict.fromkeys(rates)]
-        tables = [self._rates.index(own) for own in rates]
-        self._blocks = np.array([[block.window or 0 for block in blocks], tables]).T
+        self._rotations, self._blocks = _number_blocks(blocks)
         self.head_norms = np.stack([self._head_norms(block.attention) for block in blocks])
         for block in core.encoder:
             self._attention(block.attention)
@@ -133,13 +128,15 @@ class PackedTransformer:
 
     def rotations(self, count: int) -> np.ndarray:
         """Return cosines and sines at the first `count` positions: (bases * count, 2 pairs)."""
-        rates = torch.tensor(self._rates, dtype=torch.float64)
-        angles = (torch.arange(count)[:, None] * rates[:, None]).flatten(0, 1)
-        return _array(torch.cat((angles.cos(), angles.sin()), -1).float())
+        rotations = torch.tensor(self._rotations, dtype=torch.float64)
+        rates, factors = rotations[:, None, :-1], rotations[:, None, -1:]
+        angles = torch.arange(count)[:, None] * rates
+        turns = torch.cat((angles.cos(), angles.sin()), -1) * factors
+        return _array(turns.flatten(0, 1).float())
 
     def block_numbers(self, count: int) -> np.ndarray:
-        """Return the window of each block, and its first row in `rotations(count)`."""
-        return (self._blocks * (1, count)).astype(np.int64).ravel()
+        """Return the numbers of all blocks (layout.BLOCKS), for `rotations(count)`."""
+        return (self._blocks * (1, count, 1)).astype(np.int64).ravel()
 
     def bias_at(self, bias: DistanceBias | None, distance: Tensor) -> np.ndarray:
         """Return the bias (heads, distances) by key minus query position."""
@@ -283,6 +280,26 @@ class Workspace:
         blocks = model.block_numbers(most)
         numbers = np.concatenate((sizes, np.array(descriptors, np.int64).ravel(), blocks))
         return Context(numbers, (*described, products.memory))  # the table has addresses, too
+
+
+def _number_blocks(blocks: Sequence[forms.BlockForm]) -> tuple[list[tuple[float, ...]], np.ndarray]:
+    """Return the different rotations of blocks, and the numbers of each block (layout.BLOCKS)."""
+    rotary = [block.attention.rotary for block in blocks]
+    pairs = max(0 if form is None else len(form.rates) for form in rotary)
+    tables, rows = dict[tuple[float, ...], int](), []  # rates, and the factor
+    for block, form in zip(blocks, rotary, strict=True):
+        # Blocks without positions rotate by angles of 0.
+        rates = (*(0.0,) * pairs, 1.0)
+        if form is not None:
+            rates = (*form.rates.tolist(), form.factor)
+        table = tables.setdefault(rates, len(tables))
+        rows.append((block.window or 0, table, block.attention.read.bias is not None))
+    return [*tables], np.array(rows)
+
+
+def _bias(stack: tuple[forms.BlockForm, ...]) -> DistanceBias | None:
+    """Return the bias of those blocks of a stack that have one."""
+    return next((x for x in (block.attention.read.bias for block in stack) if x is not None), None)
 
 
 def _array(tensor: Tensor) -> np.ndarray:

@@ -18,7 +18,12 @@ from torch import Tensor
 from regard.data.text.labels import Labels
 from regard.errors import UserError
 from regard.exchange.rules import Rule
-from regard.layers.positions.config import LearnedConfig, RotaryConfig, SinusoidalConfig
+from regard.layers.positions.config import (
+    SCALINGS,
+    LearnedConfig,
+    RotaryConfig,
+    SinusoidalConfig,
+)
 from regard.layers.positions.sinusoidal import sinusoids
 from regard.models.config import LanguageModelConfig
 from regard.models.cores.config import TransformerConfig
@@ -329,9 +334,9 @@ def resolve(model: Any) -> dict[str, Any]:
         if core.positions.scaling == "none" and len({*(used["core.pattern"] or "")}) == 2:
             base = core.positions.window_base or core.positions.base
             used["core.positions.window_base"] = base
-        fields = ("factor", "low_freq_factor", "high_freq_factor", "original_max_length")
-        first = {"none": 0, "linear": 1}.get(core.positions.scaling, len(fields))
-        unused += [f"core.positions.{field}" for field in fields[first:]]
+        scaling = core.positions.scaling
+        every = {field for fields in SCALINGS.values() for field in fields}
+        unused += [f"core.positions.{field}" for field in every - {*SCALINGS[scaling]}]
     return {path: value for path, value in used.items() if path not in unused}
 
 

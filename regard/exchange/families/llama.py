@@ -7,7 +7,7 @@ yang2024, yang2025)
 Qwen2: biases of queries, keys and values alone; a run of ours with these is a Llama whose biases of
 the output are 0, as Transformers 5 replaces the tokenizer of any Qwen2. Qwen3: norms of the queries
 and keys of each head. Theirs rotate halves of a head, as ours do. Angles are those of the base
-(default), divided by factor (linear), or llama3.
+(default), divided by factor (linear), llama3 or yarn.
 """
 
 from collections.abc import Mapping
@@ -19,22 +19,24 @@ import torch
 from regard.errors import UserError
 from regard.exchange.families.family import ACTIVATIONS, Config, Family, Field, Tensors
 from regard.exchange.rules import within
+from regard.layers.positions.config import SCALINGS
 
 _BLOCK = {
     "{input,post_attention}_layernorm": "{add_attention,add_feedforward}.norm",
     "self_attn.{q,k,v,o}_proj": "attention.{query,key,value,output}",
     "mlp.{gate,up,down}_proj": "feedforward.{gate,expand,contract}",
 }
-_SCALED = {
-    "none": (),
-    "linear": ("factor",),
-    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
-}
-"""Fields of each scaling of the angles."""
+_OPTIONAL = ("beta_slow", "beta_fast", "attention_factor", "truncate")
+_LENGTH = "original_max_position_embeddings"
 
 
 def _setting(field: str) -> str:
-    return f"core.positions.{field.replace('max_position_embeddings', 'max_length')}"
+    return f"core.positions.{field.replace(_LENGTH, 'original_max_length')}"
+
+
+def _fields(scaling: str) -> list[str]:
+    """Return the fields of a scaling of the angles."""
+    return [name.replace("original_max_length", _LENGTH) for name in SCALINGS[scaling]]
 
 
 class Llama(Family):
@@ -86,15 +88,17 @@ class Llama(Family):
             raise UserError(f"rope_scaling must be an object, got {given!r}")
         kind = given.get("rope_type", given.get("type", "default"))
         scaling = "none" if kind == "default" else kind
-        if scaling not in _SCALED:
-            raise UserError(f"rope_type must be default, linear or llama3, got {kind!r}")
+        if scaling not in SCALINGS:
+            raise UserError(f"rope_type must be default, linear, llama3 or yarn, got {kind!r}")
         if given.get("partial_rotary_factor", 1.0) != 1.0:
             raise UserError(f"partial_rotary_factor must be 1, got {given}")
-        missing = [name for name in _SCALED[scaling] if name not in given]
+        if scaling == "yarn" and (given.get("mscale") or given.get("mscale_all_dim")):
+            raise UserError(f"mscale and mscale_all_dim have no place here, got {given}")
+        missing = [name for name in _fields(scaling) if name not in (*given, *_OPTIONAL)]
         if missing:
             raise UserError(f"rope_parameters: {missing[0]} is missing, which {kind} needs")
         base = given.get("rope_theta", config.get("rope_theta", 10000.0))
-        angles = {_setting(field): given[field] for field in _SCALED[scaling]}
+        angles = {_setting(field): given[field] for field in _fields(scaling) if field in given}
         own = {_setting("base"): base, _setting("scaling"): scaling}
         return super().read(config) | angles | own
 
@@ -102,7 +106,7 @@ class Llama(Family):
         scaling, base = settings.get(_setting("scaling"), "none"), _setting("base")
         kind = "default" if scaling == "none" else scaling
         angles = {"rope_type": kind, "rope_theta": settings.get(base, 10000.0)}
-        angles |= {field: settings[_setting(field)] for field in _SCALED[scaling]}
+        angles |= {field: settings[_setting(field)] for field in _fields(scaling)}
         return super().write(settings, num_positions, run) | {"rope_parameters": angles}
 
     def adapt(

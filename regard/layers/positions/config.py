@@ -2,10 +2,20 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from regard.settings.declare import settings
+from regard.settings.declare import check_unused, settings
 from regard.settings.ranges import Length, Range, Width
 
 _POSITIONS = "regard.layers.positions"
+SCALINGS: dict[str, tuple[str, ...]] = {
+    "none": (),
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_length"),
+    "yarn": (
+        *("factor", "beta_slow", "beta_fast"),
+        *("original_max_length", "attention_factor", "truncate"),
+    ),
+}
+"""Fields of RotaryConfig that each scaling of the angles uses."""
 
 
 @settings
@@ -43,24 +53,47 @@ class RotaryConfig:
     """Numbers of each head that are rotated; all if not given."""
     interleaved: bool = False
     """Pairs of numbers 2j and 2j + 1 (GPT-J); otherwise j and j + d/2 (Llama)."""
-    scaling: Literal["none", "linear", "llama3"] = "none"
+    scaling: Literal["none", "linear", "llama3", "yarn"] = "none"
     """Angles for sequences longer than those of training: linear: all divided by factor (chen2023);
-    llama3: those of pairs that turn slowly (dubey2024)."""
+    llama3, yarn: those of pairs that turn slowly (dubey2024, peng2024)."""
     factor: Annotated[float, Range(1, 1e6)] = 8.0
-    """Divisor of the angles (linear and llama3)."""
+    """Divisor of the angles (linear, llama3 and yarn)."""
     low_freq_factor: Annotated[float, Range(0, 1e6, is_open_below=True)] = 1.0
     """Pairs that turn at most so often in original_max_length: divided by factor (llama3)."""
     high_freq_factor: Annotated[float, Range(0, 1e6, is_open_below=True)] = 4.0
     """Pairs with at least as many turns are not scaled (llama3)."""
     original_max_length: Length = 8192
-    """Length of sequences in the original training (llama3)."""
+    """Length of sequences in the original training (llama3 and yarn)."""
+    beta_slow: Annotated[float, Range(0, 1e6, is_open_below=True)] = 1.0
+    """Pairs that turn at most so often in original_max_length: divided by factor (yarn)."""
+    beta_fast: Annotated[float, Range(0, 1e6, is_open_below=True)] = 32.0
+    """Pairs with at least as many turns are not scaled (yarn)."""
+    attention_factor: Annotated[float, Range(0, 1e3, is_open_below=True)] | None = None
+    """Factor of rotated queries and keys (yarn); 0.1 ln(factor) + 1 if not given."""
+    truncate: bool = True
+    """Ramp between slow and fast pairs from a whole number of a pair to another (yarn)."""
 
     def __post_init__(self) -> None:
         if self.dim is not None and self.dim % 2:
             raise ValueError(f"dim must be even, got {self.dim}")
-        low, high = self.low_freq_factor, self.high_freq_factor
-        if high <= low:
-            raise ValueError(f"high_freq_factor must be above low_freq_factor={low}, got {high}")
+        for slow, fast in (("low_freq_factor", "high_freq_factor"), ("beta_slow", "beta_fast")):
+            low, high = getattr(self, slow), getattr(self, fast)
+            if high <= low:
+                raise ValueError(f"{fast} must be above {slow}={low}, got {high}")
+        every = {name for names in SCALINGS.values() for name in names}
+        unused = sorted(every - {*SCALINGS[self.scaling]})
+        check_unused(self, unused, f"scaling={self.scaling}")
+
+
+@settings
+class GridRotaryConfig:
+    """Rotary positions of rows and of columns, for the patches of images. (heo2024)"""
+
+    name: ClassVar[str] = "rotary-2d"
+    kind: ClassVar[str] = f"{_POSITIONS}.rotary:GridRotary"
+
+    base: Annotated[float, Range(1, 1e12, is_open_below=True)] = 100.0
+    """Pair j of the half of a head of size d that rows rotate, or columns: base^(-4j/d) a step."""
 
 
 @settings
@@ -103,6 +136,7 @@ PositionsConfig = (
     SinusoidalConfig
     | LearnedConfig
     | RotaryConfig
+    | GridRotaryConfig
     | AlibiConfig
     | RelativeConfig
     | NoPositionsConfig

@@ -5,6 +5,7 @@ from dataclasses import field, fields
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from regard.layers.positions.config import (
+    GridRotaryConfig,
     LearnedConfig,
     PositionsConfig,
     RotaryConfig,
@@ -37,6 +38,8 @@ else:
     ScoreName = Literal[tuple(SCORES)]
     StateScoreName = Literal["none", *STATE_SCORES]
 
+IN_BLOCKS = "rotary", "rotary-2d", "alibi", "relative"
+"""Positions that act in the self-attention of each block."""
 _SOFT_KERNELS = ("sdpa", "products", "flex", "additive")
 """Kernels that compute a softmax over all keys."""
 
@@ -143,7 +146,8 @@ class TransformerConfig(ChoiceConfig):
     """Biases of attention, if they are not as bias says: all; qkv: of queries, keys and values
     alone (yang2024); none."""
     positions: PositionsConfig = field(default_factory=SinusoidalConfig)
-    """sinusoidal, learned, rotary, alibi, relative (T5) or none: positional encoding."""
+    """sinusoidal, learned, rotary, rotary-2d (images), alibi, relative (T5) or none: positional
+    encoding."""
     shared_positions: bool = True
     """One table of learned positions for both stacks; false: one for each. (lewis2020)"""
     kernel: str = "auto"
@@ -171,8 +175,9 @@ class TransformerConfig(ChoiceConfig):
     encoder items |i - j| <= N / 2 (rounded down); not limited if not given. In an encoder-decoder
     the decoder has it, unless pattern says otherwise. (beltagy2020)"""
     pattern: str | None = None
-    """Blocks with the window, S, and without, L, repeated over each stack: SSSL; of encoder and
-    decoder: S/L. If not given: S, in an encoder-decoder L/S."""
+    """A letter for each block, repeated over each stack: SSSL; of encoder and decoder: S/L. S: with
+    the window; L: without; N: without, and without positions, which in the others are rotary, alibi
+    or relative (kazemnejad2023). If not given: S, in an encoder-decoder L/S."""
     first_norm: bool = True
     """Norm before the first block's self-attention (pre); false: none, as after embedding_norm in
     ModernBERT. (warner2024)"""
@@ -181,7 +186,7 @@ class TransformerConfig(ChoiceConfig):
         super().__post_init__()
         self.check_kernel(self.kernel)
         name = self.positions.name
-        if self.inducing_points is not None and name in ("alibi", "relative", "rotary"):
+        if self.inducing_points is not None and name in IN_BLOCKS:
             raise ValueError(f"positions must not be {name} with inducing_points")
         if self.key_heads is not None and self.heads % self.key_heads:
             raise ValueError(f"key_heads must divide heads={self.heads}, got {self.key_heads}")
@@ -204,9 +209,11 @@ class TransformerConfig(ChoiceConfig):
                 raise ValueError(f"score_hidden must not be given with score={score}")
         if score == "concat" and self.key_heads not in (None, self.heads):
             raise ValueError("key_heads must be heads with score=concat, which maps keys per head")
+        if isinstance(self.positions, GridRotaryConfig) and size % 4:
+            raise ValueError(f"head_dim must be divisible by 4 with rotary-2d, got {size}")
+        if name.startswith("rotary") and score not in MAPLESS_SCORES:
+            raise ValueError(f"score must not be {score} with rotary positions")
         if isinstance(self.positions, RotaryConfig):
-            if score not in MAPLESS_SCORES:
-                raise ValueError(f"score must not be {score} with rotary positions")
             dim = self.positions.dim
             if (dim is None and size % 2) or (dim is not None and dim > size):
                 rule = "be even" if dim is None else f"be at least positions.dim={dim}"
@@ -220,43 +227,55 @@ class TransformerConfig(ChoiceConfig):
             if self.norm_order == "none" and getattr(self, name) != default[name]:
                 raise ValueError(f"{name} must not be given with norm_order=none")
 
-    def windows(self, *, encodes: bool, decodes: bool) -> list[list[int | None]]:
-        """Return the window of each block of the encoder and of the decoder; None: no window.
+    def letters(
+        self, *, encodes: bool, decodes: bool, acts_in_blocks: bool | None = None
+    ) -> list[str]:
+        """Return the letters of `pattern` of all blocks of the encoder, and of the decoder.
 
-        Raises: ValueError for a pattern that does not fit these stacks.
+        acts_in_blocks: True if the positions rotate or are a bias; None: those of the config.
+        Raises: ValueError for a pattern that does not fit these stacks or the positions.
         """
-        has_two = encodes and decodes
-        stacks = (self.pattern or ("L/S" if has_two else "S")).split("/")
+        has_two, pattern, positions = encodes and decodes, self.pattern, self.positions
+        if pattern is None:
+            pattern = "L/S" if has_two and self.window is not None else "S"
+        stacks = pattern.split("/")
         if len(stacks) == 2 and not has_two:
-            raise ValueError(f"pattern must be that of one stack, such as SSSL, got {self.pattern}")
+            raise ValueError(f"pattern must be that of one stack, such as SSSL, got {pattern}")
         num_encoder = self.layers if encodes else 0
         num_decoder = (self.decoder_layers or self.layers) if decodes else 0
-        windows = list[list[int | None]]()
-        for letters, count in ((stacks[0], num_encoder), (stacks[-1], num_decoder)):
-            if count % len(letters):
+        letters = list[str]()
+        for own, count in ((stacks[0], num_encoder), (stacks[-1], num_decoder)):
+            if count % len(own):
                 rule = f"have a number of letters that divides {count}, the number of blocks"
-                raise ValueError(f"pattern must {rule}, got {letters}")
-            own = [self.window if letter == "S" else None for letter in letters]
-            windows.append(own * (count // len(letters)))
-        sizes = {size for stack in windows for size in stack}
-        if self.inducing_points is not None and any(windows[0]):
+                raise ValueError(f"pattern must {rule}, got {own}")
+            letters.append(own * (count // len(own)))
+        used = {*letters[0], *letters[1]}
+        if self.inducing_points is not None and self.window is not None and "S" in letters[0]:
             raise ValueError("window must not be given with inducing_points in an encoder")
-        rotary = self.positions
-        if isinstance(rotary, RotaryConfig) and rotary.window_base is not None and len(sizes) == 1:
+        if acts_in_blocks is None:
+            acts_in_blocks = positions.name in IN_BLOCKS
+        if "N" in used and not (acts_in_blocks and used - {"N"}):
+            raise ValueError(
+                f"pattern has N, without positions: other blocks must have rotary, alibi or "
+                f"relative ones, got {pattern} and {positions.name}"
+            )
+        has_base = isinstance(positions, RotaryConfig) and positions.window_base is not None
+        if has_base and (self.window is None or not used >= {"S", "L"}):
             raise ValueError(
                 "positions.window_base needs blocks with a window, and others without: give window "
                 "and a pattern, such as SSSL"
             )
-        return windows
+        return letters
 
     def _check_pattern(self) -> None:
         if self.pattern is None:
             return
-        if re.fullmatch("[LS]+(/[LS]+)?", self.pattern) is None or "S" not in self.pattern:
-            rule = "be letters S, of blocks with a window, and L, such as SSSL or S/L"
+        if re.fullmatch("[LNS]+(/[LNS]+)?", self.pattern) is None or {*self.pattern} <= {*"L/"}:
+            rule = "be letters S (window), L (whole) and N (no positions), such as SSSL or S/L"
             raise ValueError(f"pattern must {rule}, got {short_repr(self.pattern)}")
-        if self.window is None:
-            raise ValueError(f"pattern has no effect without window, got {self.pattern}")
+        if ("S" in self.pattern) != (self.window is not None):
+            rule = "have S if window is given, and only then"
+            raise ValueError(f"pattern must {rule}, got {self.pattern} with window={self.window}")
 
     def _check_feedforward(self) -> None:
         if isinstance(self.feedforward, str) and self.feedforward != "dense":
@@ -382,10 +401,15 @@ def directions_of(core: CoreConfig) -> Literal[1, 2] | None:
     return None if isinstance(core, TransformerConfig) else core.directions
 
 
-def check_core(core: CoreConfig, *, encodes: bool, decodes: bool) -> None:
-    """Raise ValueError for a choice that reads nothing, or a pattern that does not fit the core."""
+def check_core(core: CoreConfig, *, encodes: bool, decodes: bool, has_grid: bool = False) -> None:
+    """Raise ValueError for a choice that reads nothing, or a pattern that does not fit the core.
+
+    has_grid: True if the items may be those of a grid.
+    """
     if isinstance(core, TransformerConfig):
-        core.windows(encodes=encodes, decodes=decodes)
+        core.letters(encodes=encodes, decodes=decodes)
+        if isinstance(core.positions, GridRotaryConfig) and not has_grid:
+            raise ValueError("positions must not be rotary-2d but for images")
     if not isinstance(core, RecurrentConfig) or (encodes and decodes):
         return
     changed, part = core.describe_choice(), "an encoder" if encodes else "a decoder"

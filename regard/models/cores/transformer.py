@@ -160,9 +160,14 @@ class Transformer(Core):
         }
         for reason, names in unused.items():
             check_unused(config, names, reason)
-        encoder_windows, decoder_windows = config.windows(encodes=encodes, decodes=decodes)
+        own_positions = own["positions"]
+        letters = config.letters(
+            encodes=encodes,
+            decodes=decodes,
+            acts_in_blocks=None if own_positions is None else not own_positions.adds,
+        )
         super().__init__(config.width, encodes=encodes, decodes=decodes, in_order=in_order)
-        self.set_outputs = len(decoder_windows)
+        self.set_outputs = len(letters[1])
         blocks = _Blocks(config, dropout, own)
         self.positions = blocks.positions
         self.decoder_positions = None if config.shared_positions else blocks.create_positions()
@@ -170,13 +175,12 @@ class Transformer(Core):
         self.unsupported_slide_reason = beyond if self.positions.adds else None
         bias = self.positions.bias(two_sided=True)
         self.encoder = nn.ModuleList(
-            blocks.encoder_block(bias, layer, window)
-            for layer, window in enumerate(encoder_windows, 1)
+            blocks.encoder_block(bias, layer, letter) for layer, letter in enumerate(letters[0], 1)
         )
         bias = self.positions.bias(two_sided=False) if in_order else None
         self.decoder = nn.ModuleList(
-            blocks.decoder_block(bias, layer, window, reads_source=encodes, in_order=in_order)
-            for layer, window in enumerate(decoder_windows, 1)
+            blocks.decoder_block(bias, layer, letter, reads_source=encodes, in_order=in_order)
+            for layer, letter in enumerate(letters[1], 1)
         )
         is_last = config.norm_order == "pre" if config.final_norm is None else config.final_norm
         is_first, width = config.embedding_norm, config.width
@@ -313,8 +317,10 @@ class _Blocks:
         self.rotary = self.window_rotary = self.positions if self.positions.rotates else None
         angles = config.positions if own["positions"] is None else None
         if isinstance(angles, RotaryConfig) and angles.window_base is not None:
-            angles = replace(angles, base=angles.window_base, window_base=None, scaling="none")
-            self.window_rotary = self.create_positions(angles)
+            own_base = RotaryConfig(
+                base=angles.window_base, dim=angles.dim, interleaved=angles.interleaved
+            )
+            self.window_rotary = self.create_positions(own_base)
         self.feedforward = own["feedforward"] or self._feedforward
         self.create_attention = own["attention"] or MultiHead
 
@@ -335,16 +341,16 @@ class _Blocks:
         )
 
     def encoder_block(
-        self, bias: Bias | None, layer: int, window: int | None
+        self, bias: Bias | None, layer: int, letter: str
     ) -> EncoderBlock | InducedBlock:
         points = self.config.inducing_points
         if points is None:
             first = self.first_residual(layer)
             role = Role("encoder self", layer, queries="source", keys="source")
-            attention = self.attention(role, bias, self.rotary_of(window))
+            attention = self.self_attention(role, bias, letter)
             feedforward = self.feedforward()
             residuals = first(), self.residual()
-            return EncoderBlock(attention, feedforward, residuals, window=window)
+            return EncoderBlock(attention, feedforward, residuals, window=self.window_of(letter))
         if bias is not None or self.rotary is not None:
             raise ValueError(
                 f"inducing_points need positions that are added, got "
@@ -360,7 +366,7 @@ class _Blocks:
         self,
         bias: Bias | None,
         layer: int,
-        window: int | None,
+        letter: str,
         *,
         reads_source: bool,
         in_order: bool,
@@ -368,17 +374,24 @@ class _Blocks:
         first = self.first_residual(layer)
         queries, keys = ("output", "decoder input") if in_order else ("queries", "queries")
         role = Role("decoder self", layer, queries=queries, keys=keys)
-        own = self.attention(role, bias, self.rotary_of(window) if in_order else None)
+        own = self.self_attention(role, bias, letter if in_order else "N")
         cross = None
         if reads_source:
             cross = self.attention(Role("cross", layer, queries=queries, keys="source"))
         feedforward = self.feedforward()
         residuals = first(), self.residual(), self.residual()
-        return DecoderBlock(own, cross, feedforward, residuals, window=window)
+        return DecoderBlock(own, cross, feedforward, residuals, window=self.window_of(letter))
 
-    def rotary_of(self, window: int | None) -> PositionalEncoding | None:
-        """Return the positions that rotate queries and keys of a block with or without a window."""
-        return self.rotary if window is None else self.window_rotary
+    def window_of(self, letter: str) -> int | None:
+        """Return the window of a block."""
+        return self.config.window if letter == "S" else None
+
+    def self_attention(self, role: Role, bias: Bias | None, letter: str) -> MultiHead:
+        """Return the self-attention of a block, with the positions of its letter."""
+        if letter == "N":
+            return self.attention(role)
+        has_window = self.window_of(letter) is not None
+        return self.attention(role, bias, self.window_rotary if has_window else self.rotary)
 
     def first_residual(self, layer: int) -> Callable[[], Residual]:
         """Return the function that creates the add & norm of the self-attention of a block."""

@@ -144,7 +144,7 @@ def _rotate(context, block, row, position):
     rotations = floats(context, layout.ROTATIONS)
     pairs = rotations.shape[1] // 2
     if pairs > 0:
-        first = context[layout.BLOCKS + 2 * block + 1]
+        first = context[layout.BLOCKS + layout.BLOCK_NUMBERS * block + 1]
         mapped, angles = floats(context, layout.MAPPED)[row], rotations[first + position]
         size = context[layout.SIZE]
         for head in range(context[layout.HEADS] + context[layout.KEY_HEADS]):
@@ -158,7 +158,7 @@ def _rotate(context, block, row, position):
 @jit
 def _window(context, block):
     """Return the window of a block (of all), or 0."""
-    return context[layout.BLOCKS + 2 * block]
+    return context[layout.BLOCKS + layout.BLOCK_NUMBERS * block]
 
 
 @jit
@@ -202,7 +202,7 @@ def encode(context, ids, starts, first, last, sources):
                 _normalize_heads(context, block, token - begin)
                 _rotate(context, block, token - begin, token - starts[sentence])
             count, window = starts[sentence + 1] - starts[sentence], _window(context, block)
-            read_all(context, starts[sentence] - begin, count, ALL, window)
+            read_all(context, block, starts[sentence] - begin, count, ALL, window)
         _add_product(context, products + layout.OUT_PROJECTION, floats(context, layout.READ), rows)
         _post_norm(context, norm, rows)
         _feed_forward(context, products, norm + 1, rows)
@@ -256,7 +256,7 @@ def prefill(context, tokens, slots, keys, values):
             _normalize_heads(context, number, position)
             _rotate(context, number, position, position)
             _store_key_values(context, position, slots[position], block, keys, values)
-        read_all(context, np.int64(0), count, CAUSAL, _window(context, number))
+        read_all(context, number, np.int64(0), count, CAUSAL, _window(context, number))
         _add_product(context, products + layout.OUT_PROJECTION, floats(context, layout.READ), count)
         _post_norm(context, norm, count)
         _feed_forward(context, products, norm + 2, count)
@@ -288,7 +288,7 @@ def step(context, tokens, positions, rows, slots, keys, values, sources, begins,
             _rotate(context, number, row, position)
             _store_key_values(context, row, slots[row, position], block, keys, values)
             begin = max(0, position + 1 - window) if window > 0 else 0
-            read_one(context, address(mapped[row]), address(keys[block]), keys.strides[1],
+            read_one(context, number, address(mapped[row]), address(keys[block]), keys.strides[1],
                      address(values[block]), values.strides[1], address(slots[row]), begin,
                      position + 1, PAST, address(read[row]))  # fmt: skip
         _add_product(context, products + layout.OUT_PROJECTION, read, rows)
@@ -298,7 +298,7 @@ def step(context, tokens, positions, rows, slots, keys, values, sources, begins,
             _set_product(context, products + layout.CROSS_QUERY, inputs, rows, mapped)
             for row in range(rows):
                 source = address(sources[block])
-                read_one(context, address(mapped[row]), source, sources.strides[1],
+                read_one(context, number, address(mapped[row]), source, sources.strides[1],
                          source + at_values, sources.strides[1], identity, begins[row],
                          ends[row], SOURCE, address(read[row]))  # fmt: skip
             _add_product(context, products + layout.CROSS_OUT, read, rows)

@@ -51,7 +51,9 @@ ROW_SCALES = 22  # (1, rows): scales of rows in bytes
 ARRAYS = 23
 
 BLOCKS = SIZES + 3 * ARRAYS
-"""Index of two numbers of each block: its window (0: none), and the first row of its rotations."""
+"""Index of the numbers of each block: its window (0: none), the first row of its rotations, and
+whether it has the bias of its stack."""
+BLOCK_NUMBERS = 3
 
 NORM_ROWS, NO_NORM = 3, -1
 # Norms: of the embeddings of the source and the target, of the encoder blocks (2 each) and the

@@ -48,7 +48,13 @@ def _pack_keys_values(
 
 
 @jit
-def _softmax(context, weights, index, count, width, head, is_causal, window):
+def _has_bias(context, block):
+    """Return True if a block (of all) has the bias of its stack."""
+    return context[layout.BLOCKS + layout.BLOCK_NUMBERS * block + 2] != 0
+
+
+@jit
+def _softmax(context, block, weights, index, count, width, head, is_causal, window):
     """Replace the scores of the query at a position by weights, zero for masked keys."""
     bias = floats(context, layout.DECODER_BIAS if is_causal else layout.ENCODER_BIAS)
     first, last = 0, count
@@ -57,7 +63,7 @@ def _softmax(context, weights, index, count, width, head, is_causal, window):
         first = max(0, last - window) if window > 0 else 0
     elif window > 0:
         first, last = max(0, index - window // 2), min(count, index + window // 2 + 1)
-    if bias.shape[1] > 0:
+    if bias.shape[1] > 0 and _has_bias(context, block):
         max_distance = bias.shape[1] // 2
         for key in range(first, last):
             weights[key] += bias[head, index - key if is_causal else key - index + max_distance]
@@ -72,10 +78,10 @@ def _softmax(context, weights, index, count, width, head, is_causal, window):
 
 
 @jit
-def read_all(context, first, count, is_causal, window):
+def read_all(context, block, first, count, is_causal, window):
     """Compute self-attention of rows first .. first + count of queries, keys, values `mapped`.
 
-    window: as in regard.layers.blocks; 0: none.
+    block: its number of all. window: as in regard.layers.blocks; 0: none.
     """
     mapped, scores = floats(context, layout.MAPPED), floats(context, layout.SCORES)
     read, zeros = floats(context, layout.READ), floats(context, layout.ZEROS)
@@ -100,8 +106,8 @@ def read_all(context, first, count, is_causal, window):
                      address(key_mask), address(scores), scores.strides[0], _NONE, SET, 0, 0,
                      0)  # fmt: skip
             for row in range(num_rows):
-                _softmax(context, scores[row], begin + row, count, panels * PANEL, head, is_causal,
-                         window)  # fmt: skip
+                _softmax(context, block, scores[row], begin + row, count, panels * PANEL, head,
+                         is_causal, window)  # fmt: skip
             out = address(read) + (first + begin) * read.strides[0] + 4 * head * value_size
             multiply(code, address(scores), scores.strides[0], num_rows, address(packed[1]), count,
                      (value_size + PANEL - 1) // PANEL, address(zeros), out, read.strides[0],
@@ -110,11 +116,11 @@ def read_all(context, first, count, is_causal, window):
 
 @jit
 def read_one(
-    context, query, keys, key_stride, values, value_stride, slots, begin, end, is_past, out
+    context, block, query, keys, key_stride, values, value_stride, slots, begin, end, is_past, out
 ):
     """Compute the read of one query (all heads) of the rows slots[begin : end] of keys and values.
 
-    All arguments are addresses, with strides in bytes.
+    block: its number of all. Further arguments are addresses, with strides in bytes.
     """
     scores, bias = floats(context, layout.SCORES), floats(context, layout.DECODER_BIAS)
     heads, size = context[layout.HEADS], context[layout.SIZE]
@@ -129,7 +135,7 @@ def read_one(
             scores[head, index] = dot(query + 4 * head * size, at_head, size)
     for head in range(heads):
         weights = scores[head]
-        if is_past and bias.shape[1] > 0:
+        if is_past and bias.shape[1] > 0 and _has_bias(context, block):
             for index in range(count):
                 weights[index] += bias[head, count - 1 - index]
         for index in range(count, width):

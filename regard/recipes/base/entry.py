@@ -13,6 +13,11 @@ NO_DECODER = ("model.core.decoder_layers", "model.core.attention")
 """Settings of cores that models without a decoder do not use."""
 NO_ENCODER = ("model.core.inducing_points", "model.core.attention")
 """Settings of cores that models without an encoder do not use."""
+NO_ORDER = tuple(
+    f"model.core.{name}"
+    for name in ("window", "pattern", "shared_positions", "positions.window_base")
+)
+"""Settings of cores that models of sets do not use."""
 BATCHES_BY_COUNT = ("train.batch_tokens",)
 """Settings of training that recipes with batches of a number of examples do not use."""
 NO_SMOOTHING = ("train.label_smoothing",)

@@ -7,7 +7,7 @@ from regard.data.config import BoxesConfig, ImageAugmentation, used_augmentation
 from regard.models.config import DetectorConfig
 from regard.recipes.base.answers import BoxesInImage
 from regard.recipes.base.config import COSINE
-from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_SMOOTHING, Entry
+from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_ORDER, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Fraction, Range
 from regard.training.config import TrainConfig
@@ -48,6 +48,6 @@ ENTRY = Entry(
     answers=("threshold",),
     answer=BoxesInImage,
     input="image",
-    unused=(*BATCHES_BY_COUNT, *NO_SMOOTHING),
+    unused=(*BATCHES_BY_COUNT, *NO_SMOOTHING, *NO_ORDER),
     recipe="regard.recipes.boxes.recipe:BoxesRecipe",
 )

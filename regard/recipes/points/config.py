@@ -7,7 +7,7 @@ from regard.data.config import PointsConfig
 from regard.models.config import DetectorConfig
 from regard.recipes.base.answers import BoxesInSpace
 from regard.recipes.base.config import COSINE
-from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_SMOOTHING, Entry
+from regard.recipes.base.entry import BATCHES_BY_COUNT, NO_ORDER, NO_SMOOTHING, Entry
 from regard.settings.declare import settings
 from regard.settings.ranges import Batch, Fraction, Range
 from regard.training.config import TrainConfig
@@ -46,6 +46,6 @@ ENTRY = Entry(
     answers=("threshold",),
     answer=BoxesInSpace,
     input="points",
-    unused=(*BATCHES_BY_COUNT, *NO_SMOOTHING),
+    unused=(*BATCHES_BY_COUNT, *NO_SMOOTHING, *NO_ORDER),
     recipe="regard.recipes.points.recipe:PointsRecipe",
 )

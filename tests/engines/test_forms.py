@@ -296,7 +296,7 @@ EDITS: dict[str, tuple[Change, bool]] = {
         "_fixed_beta", 2.0), True),
     "a choice with a replaced property": (set_all(Soft, beta=2.0), False),
     "a positional bias in one block": (put("core.encoder.1.attention.read", "bias",
-        lambda: Alibi(2)), False),
+        lambda: Alibi(2)), True),
     "a positional bias of cross-attention": (put("core.decoder.1.cross.read", "bias",
         lambda: Alibi(2)), False),
     "a positional bias for other heads": (lambda model: set_self_attention_bias(model, Alibi(3)),

@@ -10,8 +10,8 @@ from regard.attention.masks import Padded
 from regard.data.batches import pad
 from regard.data.text.labels import LabeledBatch
 from regard.layers.pool import AttentionPooling
-from regard.layers.read import Read
 from regard.layers.positions.config import GridRotaryConfig
+from regard.layers.read import Read
 from regard.look.hooks import record_weights
 from regard.models.build import build_classifier
 from regard.models.config import ClassifierConfig, TaggerConfig

@@ -12,6 +12,8 @@ from regard.errors import UserError
 from regard.system.files import check_file, list_files, open_text
 from regard.system.verbosity import print_notice
 
+MANY = 1_000_000
+"""Maximum number of inputs on a command line."""
 MAX_BLOCK = 256
 """Maximum number of files or rows that are answered together."""
 _LISTS = (".txt", ".lst")

@@ -10,7 +10,7 @@ from os.path import exists
 from pathlib import Path
 from typing import Any, Literal
 
-from regard.cli.inputs import BadInputs, check_words, is_single_input, read_inputs
+from regard.cli.inputs import MANY, BadInputs, check_words, is_single_input, read_inputs
 from regard.cli.runs import DecodingOptions, check_new, input_settings, load_trained, read_command
 from regard.data.images.coco import read_coco
 from regard.data.tables import Input
@@ -59,13 +59,9 @@ class PredictOptions(DecodingOptions):
 
 def run(argv: list[str]) -> int:
     """Parse the options, predict and print the outputs."""
+    settings_of = _all_boxes if "--coco" in argv else input_settings
     command = read_command(
-        argv,
-        PredictOptions(),
-        usage=USAGE,
-        about=ABOUT,
-        max_words=1_000_000,
-        settings_of=_all_boxes if "--coco" in argv else input_settings,
+        argv, PredictOptions(), usage=USAGE, about=ABOUT, max_words=MANY, settings_of=settings_of
     )
     folder, record, options, words = command
     words = words or ["-"]

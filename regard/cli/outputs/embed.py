@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from regard.cli.inputs import BadInputs, check_words, read_inputs
+from regard.cli.inputs import MANY, BadInputs, check_words, read_inputs
 from regard.cli.runs import UseOptions, check_new, load_trained, read_command, reading_settings
 from regard.data.arrays import stack_vectors
 from regard.errors import DONE, UserError
@@ -41,12 +41,7 @@ class EmbedOptions(UseOptions):
 def run(argv: list[str]) -> int:
     """Parse the options, compute the vectors and write them."""
     command = read_command(
-        argv,
-        EmbedOptions(),
-        usage=USAGE,
-        about=ABOUT,
-        max_words=1_000_000,
-        settings_of=reading_settings,
+        argv, EmbedOptions(), usage=USAGE, about=ABOUT, max_words=MANY, settings_of=reading_settings
     )
     folder, record, options, words = command
     out: Path | None = options.out

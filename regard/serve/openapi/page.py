@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ _TEMPLATE = Path(__file__).with_name("page.html")
 def docs_page(document: Mapping[str, Any], address: str) -> str:
     """Return the page of a document; address: of the service, for lines of curl."""
     environment = Environment(autoescape=True, trim_blocks=True)
-    environment.filters |= {"text": _text, "examples": _examples, "json": _json}
-    environment.filters["quote"] = shlex.quote
+    environment.filters |= {"text": _text, "examples": _examples, "quote": shlex.quote}
+    environment.filters["json"] = partial(json.dumps, ensure_ascii=False)
     operations = []
     for path, methods in document["paths"].items():
         url = address.rstrip("/") + path
@@ -41,7 +42,3 @@ def _examples(content: Mapping[str, Any] | Undefined) -> list[Any]:
     if "example" in content:
         return [content["example"]]
     return [one["value"] for one in content["examples"].values()] if "examples" in content else []
-
-
-def _json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)

@@ -1,7 +1,7 @@
 """Inputs named on the command line, as docs/answers.md describes them."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from os.path import exists
 from pathlib import Path
@@ -121,10 +121,12 @@ class BadInputs:
         return prepared, values
 
     def skip(self, given: Input, error: UserError) -> UserError:
-        """Count an input that is skipped, and return its error; raise it if none is skipped."""
+        """Count an input that is skipped, as a blank line is, and return its error; raise it if no
+        other is skipped."""
         if given.file and given.line and given.file not in str(error):
             error = UserError(f"{given.file}, line {given.line}: {error}")
-        if self.on_bad == "error":
+        is_text = isinstance(given.value, str) and given.line is not None and not given.problem
+        if self.on_bad == "error" and not (is_text and not given.value.strip()):
             raise error
         self.skipped += 1
         print_notice(f"skipped: {error}")
@@ -141,6 +143,13 @@ class BadInputs:
         if len(value) < len(whole.strip() if isinstance(whole, str) else whole):
             print_notice(f"truncated: input {self.count}")
         return given._replace(value=value)
+
+
+def add_input_columns(cells: dict[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of an input, those with the name of an answer's as input_NAME, and the
+    cells of its answer."""
+    renamed = {f"input_{name}" if name in cells else name: cell for name, cell in inputs.items()}
+    return renamed | cells
 
 
 def _blocks(inputs: Iterable[Input]) -> Iterator[list[Input]]:

@@ -10,7 +10,14 @@ from os.path import exists
 from pathlib import Path
 from typing import Any, Literal
 
-from regard.cli.inputs import MANY, BadInputs, check_words, is_single_input, read_inputs
+from regard.cli.inputs import (
+    MANY,
+    BadInputs,
+    add_input_columns,
+    check_words,
+    is_single_input,
+    read_inputs,
+)
 from regard.cli.runs import DecodingOptions, check_new, input_settings, load_trained, read_command
 from regard.data.images.coco import read_coco
 from regard.data.tables import Input
@@ -46,9 +53,9 @@ class PredictOptions(DecodingOptions):
     numbered from 1, and categories in the order of the labels of the run. All boxes are printed, as
     average precision requires, unless --threshold is given."""
     on_bad: Literal["error", "skip", "truncate"] = "error"
-    """Handling of inputs that cannot be used (too long, not UTF-8, damaged, an empty text to
-    classify): error stops; skip gives an empty output in their place and counts them; truncate also
-    cuts texts that are too long."""
+    """Handling of inputs that cannot be used (too long, not UTF-8, damaged): error stops; skip
+    gives an empty output in their place and counts them, as is always done for blank lines of a
+    file; truncate also cuts texts that are too long."""
     out: Path | None = None
     """File to write in place of standard output; it appears when it is complete. FILE.csv, .tsv,
     .jsonl or .parquet: a table, with the columns of the input and those of the answer. -: standard
@@ -183,10 +190,7 @@ class _TableRows:
             cells = shorten_numbers(row)
             if self.is_ranked:
                 cells = {"input": number, "rank": rank if found else None} | cells
-            inputs = {}
-            for name, value in self._input_cells(given).items():
-                inputs[f"input_{name}" if name in cells else name] = value
-            self.table.write(inputs | cells)
+            self.table.write(add_input_columns(cells, self._input_cells(given)))
 
     def _input_cells(self, given: Input) -> dict[str, Any]:
         """Return the columns of an input, with the name of a file relative to the table."""

@@ -226,11 +226,14 @@ class ScenesConfig(ImagesConfig):
 
 
 @settings
-class TextConfig(Splits):
+class TextConfig(Tables):
     """Text of a language model for training, validation and test."""
 
     train: Files = None
-    """Training text: a file in UTF-8, also with .gz; the `built_in` one if not given."""
+    """Training text: text files; or tables with a text in each row (.jsonl, .csv, .tsv, .parquet),
+    also .gz, or hf:NAME. The `built_in` one if not given."""
+    text_column: Count | str | None = None
+    """Column of the text in tables: number (from 1) or name. Default: text, else the first."""
     built_in: Literal["dates", "chases"] = "dates"
     """Generated text: dates in many languages with their ISO form, or chases: English sentences
     such as "The FBI is chasing a criminal on the run ."."""

@@ -122,17 +122,20 @@ def read_table(
     if kind == "jsonl":
         names = [str(column) for column in columns]
         records = read_records(path, bad_rows, encoding)
-        rows = select_fields(path, records, names, optional, bad_rows, whole=whole)
+        rows = select_fields(
+            path, records, names, optional, bad_rows, whole=whole, by_position=by_position
+        )
         return Table(path, names, rows)
     # On the command line, "2" is a text.
     columns = [int(column) if str(column).isdecimal() else column for column in columns]
     if kind == "parquet":
         file = _open_parquet(path)
-        names = _find_columns(path, file.schema_arrow.names, columns, by_position=by_position)
+        header_row = file.schema_arrow.names
+        names = _find_columns(path, header_row, columns, by_position=by_position)
         records = (record for batch in file.iter_batches() for record in batch.to_pylist())
         records = enumerate(records, start=1)
         rows = select_fields(path, records, names, optional, bad_rows, whole=whole)
-        return Table(path, names, rows)
+        return Table(path, names, rows, header_row)
     if kind == "csv":
         rows = (
             line for line in read_csv(path, bad_rows, content, encoding) if line[1] or blank_rows
@@ -420,6 +423,7 @@ def select_fields(
     bad_rows: BadRows,
     *,
     whole: bool = False,
+    by_position: bool = False,
 ) -> Iterator[tuple[int, list[Any]]]:
     """Yield the fields of these names of objects, and `whole` objects after them."""
     for number, record in records:
@@ -430,7 +434,8 @@ def select_fields(
         except KeyError as error:
             known = ", ".join(map(repr, record)) if isinstance(record, dict) else "missing"
             where = locate(path, number)
-            bad_rows.add(f"{where}: no field {error.args[0]!r}; the fields are {known}")
+            hint = f". --data.{error.args[0]}-column chooses another" if by_position else ""
+            bad_rows.add(f"{where}: no field {error.args[0]!r}; the fields are {known}{hint}")
 
 
 def _get_field(record: Any, name: str) -> Any:

@@ -47,7 +47,7 @@ def text_layout(trained: Any) -> TextLayout | None:
     recipe = trained.recipe
     if isinstance(recipe, LanguageRecipe):
         tokenizer = recipe.tokenizer
-        context, banned = recipe.config.context, tokenizer.banned
+        context, banned = recipe.config.context, recipe.banned
         return TextLayout(tokenizer, tokenizer, tokenizer.text_ends, context, banned)
     if not isinstance(recipe, TextToTextRecipe):
         tokenizer = getattr(recipe, "tokenizer", None)

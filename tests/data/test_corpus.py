@@ -2,11 +2,12 @@
 
 import bz2
 import gzip
+import json
 
 import numpy as np
 import pytest
 
-from regard.data.config import TokenizerConfig
+from regard.data.config import TextConfig, TokenizerConfig
 from regard.data.text import corpus as module
 from regard.data.text.corpus import Corpus, make_corpus, read_corpus
 from regard.data.tokenizer import TrainedTokenizer
@@ -125,3 +126,49 @@ def test_texts_without_words_are_refused(tmp_path):
         path.write_bytes(content)
         with pytest.raises(UserError, match=rf"a.txt.*{problem}"):
             read_corpus(path)
+
+
+def test_each_row_of_a_table_is_a_text(tmp_path):
+    texts = ["one\ntwo", "three", "four five six"]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": one}) + "\n" for one in texts))
+    (tmp_path / "a.csv").write_text('id,text\n1,"one\ntwo"\n2,three\n3,four five six\n')
+    (tmp_path / "a.tsv").write_text("7\tone\n8\ttwo\n")
+    for name in ("a.jsonl", "a.csv"):
+        corpus = read_corpus(tmp_path / name)
+        assert [*corpus] == texts
+        assert corpus.has_documents
+        assert corpus.part(0, 9).has_documents
+    assert [corpus.find_cut(at) for at in (1, 7, 8, 12, 13, 20)] == [7, 7, 12, 12, 13, 20]
+    assert make_corpus("one\ntwo\n", "here").find_cut(2) == 2
+    assert [*read_corpus(tmp_path / "a.tsv", config=TextConfig(text_column=2))] == ["one", "two"]
+    (note,) = read_corpus(tmp_path / "a.tsv").notes
+    assert note.endswith("a.tsv: the text is the first column; --data.text-column chooses another")
+
+
+def test_tables_without_a_text_and_files_of_two_kinds_are_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("id,body\n1,one\n2,\n")
+    (tmp_path / "a.jsonl").write_text('{"id": 1}\n')
+    (tmp_path / "a.txt").write_text("one\n")
+    for names, config, problem in (
+        (["a.csv"], {}, "a.csv: no column 'text' among 'id', 'body': --data.text-column chooses"),
+        (
+            ["a.jsonl"],
+            {},
+            "line 1: no field 'text'; the fields are 'id'. --data.text-column chooses",
+        ),
+        (["a.csv"], {"text_column": "body"}, "a.csv, line 3: the text is empty"),
+        (["a.txt", "a.csv"], {}, "a.csv is a table and .*a.txt a text: expected files of one kind"),
+    ):
+        with pytest.raises(UserError, match=problem):
+            read_corpus(*(tmp_path / name for name in names), config=TextConfig(**config))
+    corpus = read_corpus(tmp_path / "a.csv", config=TextConfig(text_column="body", on_bad="skip"))
+    assert [*corpus] == ["one"]
+    assert "skipped 1 of the texts" in corpus.notes[0]
+
+
+def test_lines_that_are_not_utf8_can_be_left_out(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"one\r\ncaf\xe9\n\ntwo\n")
+    corpus = read_corpus(tmp_path / "a.txt", config=TextConfig(on_bad="skip"))
+    assert "".join(corpus) == "one\r\n\ntwo\n"
+    assert len(corpus) == 10
+    assert "skipped 1 of the lines; first: " in corpus.notes[0]

@@ -187,15 +187,13 @@ def test_text_of_unknown_words_has_a_notice(reviews):
     assert notes == [f"input 1: {expected}", f"input 3: {expected}"]
 
 
-def test_reviews_answer_on_the_command_line_and_empty_texts_are_bad_inputs(
+def test_reviews_answer_on_the_command_line_and_blank_lines_have_empty_answers(
     reviews, capsys, tmp_path
 ):
     lines = write_rows(tmp_path / "lines.txt", "it was dull", "", "  ", "it was great")
-    command("predict", reviews, lines, code=2)
-    out, err = capsys.readouterr()
-    assert out == "bad\n"
-    assert "input 2 is empty: it has no words to classify" in err
-    command("predict", reviews, lines, "--on-bad", "skip")
+    message = failure(capsys, "predict", reviews, "it was dull", "")
+    assert "input 2 is empty: it has no words to classify" in message
+    command("predict", reviews, lines)
     out, err = capsys.readouterr()
     assert out == "bad\n\n\ngood\n"
     assert "lines.txt, line 3: input 3 is empty" in err

@@ -5,6 +5,7 @@ import math
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -234,3 +235,55 @@ def test_line_ends_and_indentation_are_tokens(kind, tmp_path, capsys):
     other = f"train language --run {tmp_path}/other --init {tmp_path}/run {options}"
     message = "--data.line-ends must be as in the run of --init"
     assert message in failure(capsys, f"{other} --data.line-ends eos")
+
+
+@pytest.fixture(scope="module")
+def run_of_documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a table whose rows are the texts "one two." and "red blue."."""
+    folder = tmp_path_factory.mktemp("documents")
+    lines = [json.dumps({"id": i, "text": ("one two.", "red blue.")[i % 2]}) for i in range(100)]
+    (folder / "texts.jsonl").write_text("\n".join(lines))
+    small = "--model.core.layers 1 --model.core.width 32 --model.core.feedforward 32 --context 16"
+    limits = "--train.steps 100 --train.warmup 10 --train.lr 1e-2 --train.validate-every 100"
+    more = "--train.precision float32 --train.tensorboard false"
+    words = f"train language --run {folder}/run --data.train {folder}/texts.jsonl"
+    command(f"{words} {small} {limits} {more}")
+    return folder / "run"
+
+
+def test_a_continuation_ends_where_the_documents_of_training_end(run_of_documents, capsys):
+    trained = load(run_of_documents, notify=lambda _: None)
+    options = {"length": 9, "temperature": 0}
+    assert trained.predict(["one", "red b"], **options) == [" two.", "lue."]
+    (answer,) = trained.answer(["one"], **options)
+    assert answer["text"] == " two."
+    ids = trained.recipe.encode_corpus(trained.recipe.val.data)
+    assert trained.recipe.tokenizer.decode(ids[: list(ids).index(EOS)]) in ("one two.", "red blue.")
+    assert ids[-1] == EOS
+
+
+def test_prompts_and_texts_of_tables_and_blank_lines_of_files(run_of_documents, tmp_path, capsys):
+    (tmp_path / "prompts.csv").write_text("id,text\n7,one\n8,\n9,red b\n")
+    (tmp_path / "prompts.txt").write_text("one\n\nred b\n")
+    greedy = "--sample.length 9 --sample.temperature 0"
+    for name in ("csv", "txt"):
+        words = f"predict {run_of_documents} {tmp_path}/prompts.{name} {greedy}"
+        command(words)
+        out, err = capsys.readouterr()
+        assert out == " two.\n\nlue.\n"
+        assert f"skipped: {tmp_path}/prompts.{name}, line {2 + (name == 'csv')}: input 2" in err
+        command(f"embed {run_of_documents} {tmp_path}/prompts.{name} --out {tmp_path}/{name}.npy")
+        vectors = np.load(tmp_path / f"{name}.npy")
+        assert np.isnan(vectors).any(1).tolist() == [False, True, False]
+    command(f"{words.replace('.txt', '.csv')} --out {tmp_path}/out.jsonl")
+    rows = [*map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())]
+    assert [(row["id"], row["text"]) for row in rows] == [
+        ("7", " two."),
+        ("8", None),
+        ("9", "lue."),
+    ]
+    text = printed(capsys, f"score {run_of_documents} {tmp_path}/prompts.csv --on-bad skip --json")
+    first, second, total = map(json.loads, text.splitlines())
+    assert (first["id"], first["text"], second["id"], second["line"]) == ("7", "one", "9", 4)
+    assert total["tokens"] == 2 + 4
+    assert "no such file" in failure(capsys, f"score {run_of_documents} {tmp_path}/none.csv")

@@ -32,8 +32,9 @@ class EmbedOptions(UseOptions):
     """auto: the vector from which the model classifies. Of a model without one, and with mean: the
     mean of the items that the encoder returns, or the decoder of a language model."""
     on_bad: Literal["error", "skip", "truncate"] = "error"
-    """Handling of inputs that cannot be used (too long, not UTF-8, damaged, empty): error stops;
-    skip gives NaN in their place and counts them; truncate also cuts texts that are too long."""
+    """Handling of inputs that cannot be used (too long, not UTF-8, damaged): error stops; skip
+    gives NaN in their place and counts them, as is always done for blank lines of a file; truncate
+    also cuts texts that are too long."""
     force: bool = False
     """Replace the files of --out if they exist."""
 

@@ -7,23 +7,24 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
-from regard.cli.inputs import MAX_BLOCK, BadInputs, read_lines
+from regard.cli.inputs import MAX_BLOCK, BadInputs, add_input_columns, read_inputs, read_lines
 from regard.cli.runs import UseOptions, check_new, load_trained, read_command, reading_settings
 from regard.data.tables import TABLES, Input
 from regard.errors import DONE, UserError
 from regard.recipes.base.answers import text_score
 from regard.settings.declare import settings
-from regard.system.files import suffix_of
+from regard.system.files import check_file, suffix_of
 from regard.system.progress import show_progress, track
 from regard.system.table_writer import SUFFIXES, TableWriter, open_table_atomically, shorten_numbers
 
 USAGE = "regard score RUN FILE|- [TARGETS] [options]"
 ABOUT = (
     "Compute the log-probability of given texts: by a run of language, of each line of FILE that "
-    "is not blank; by a run of translate or dates, of the target of each pair given its source, in "
-    "a table or in two text files. Prints a row per text, separated by tabs, with the natural "
-    "logarithm, summed over the tokens; then a row `total` and, for a file of language, a row "
-    "`corpus`: the perplexity of the whole text as `regard evaluate` reports it."
+    "is not blank, or of the text in each row of a table; by a run of translate or dates, of the "
+    "target of each pair given its source, in a table or in two text files. Prints a row per text, "
+    "separated by tabs, with the natural logarithm, summed over the tokens; then a row `total` "
+    "and, for a text file of language, a row `corpus`: the perplexity of the whole text as "
+    "`regard evaluate` reports it."
 )
 _TYPES = {"log_prob": float, "tokens": int, "perplexity": float}
 
@@ -58,12 +59,7 @@ def run(argv: list[str]) -> int:
     check_new(out, force=options.force)
     trained = load_trained(folder, options, record)
     has_pairs = hasattr(trained.recipe, "encode_pairs")
-    tables = [word for word in words if suffix_of(word) in TABLES]
-    if tables and (words[1:] or record.recipe == "language"):
-        raise UserError(f"{tables[0]}: is a table, expected a text file with a text in each line")
-    if words[1:] and not has_pairs:
-        raise UserError(f"{words[1]!r} is an unexpected argument: this run scores single texts")
-    read = _read_pairs(words, trained, options) if has_pairs else read_lines(words[0], trained)
+    read = _read_pairs(words, trained, options) if has_pairs else _read_texts(words, trained)
     bad, log_probs, tokens = BadInputs(trained, options.on_bad), list[float](), 0
     form = Path("output.jsonl" if options.json else "output.tsv")
     printed = TableWriter(form, sys.stdout.buffer, _TYPES)
@@ -85,12 +81,15 @@ def run(argv: list[str]) -> int:
                     found = shorten_numbers(score)
                     log_probs.append(score["log_prob"])
                     tokens += score["tokens"]
-                sides = ("source", "target") if has_pairs else ("text",)
-                content = given.value if has_pairs else [given.value]
-                table.write({"line": given.line, **found, **dict(zip(sides, content, strict=True))})
+                inputs: Any = given.columns or {"text": given.value}
+                if has_pairs:
+                    inputs = dict(zip(("source", "target"), given.value, strict=True))
+                cells = {"line": given.line} | found
+                table.write(cells | add_input_columns(cells, inputs))
         total = shorten_numbers(text_score(math.fsum(log_probs), tokens))
         printed.write({"line": "total", **total})
-        if tokens and not has_pairs and words[0] != "-" and not bad.skipped:
+        is_text_file = not has_pairs and words[0] != "-" and suffix_of(words[0]) not in TABLES
+        if tokens and is_text_file and not bad.skipped:
             corpus = trained.evaluate(words[0])
             numbers = {"tokens": corpus["examples"], "perplexity": corpus["perplexity"]}
             printed.write({"line": "corpus", "log_prob": None, **numbers})
@@ -99,8 +98,21 @@ def run(argv: list[str]) -> int:
     return DONE
 
 
+def _read_texts(words: list[str], trained: Any) -> Iterator[list[Input]]:
+    """Return blocks of the lines of a file, or of the texts in a table."""
+    if words[1:]:
+        raise UserError(f"{words[1]!r} is an unexpected argument: this run scores single texts")
+    if suffix_of(words[0]) not in TABLES:
+        return read_lines(words[0], trained)
+    check_file(Path(words[0]))
+    return read_inputs(words, trained)
+
+
 def _read_pairs(words: list[str], trained: Any, options: ScoreOptions) -> Iterator[list[Input]]:
     """Yield blocks of pairs, read as test data is."""
+    tables = [word for word in words if suffix_of(word) in TABLES]
+    if tables and words[1:]:
+        raise UserError(f"{tables[0]}: is a table, expected a text file with a text in each line")
     changes: dict[str, Any] = {"test": words[0]}
     if hasattr(trained.config.data, "on_bad"):
         changes["on_bad"] = options.on_bad

@@ -28,7 +28,7 @@ from regard.data.embedded.chases import make_chases
 from regard.data.embedded.dates_config import DatesConfig
 from regard.data.held_out import describe_held_out, last_part
 from regard.data.number_store import NumberStore
-from regard.data.text.corpus import Corpus, make_corpus, read_corpus
+from regard.data.text.corpus import Corpus, has_documents, make_corpus, read_corpus
 from regard.data.text.windows import WindowBatches
 from regard.data.tokenizer import Ends, Tokenizer, load_tokenizer
 from regard.decode.progress import UNWRITTEN
@@ -86,17 +86,15 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
     tokenizer: Tokenizer
 
     def load(self, split: str) -> Dataset[Corpus]:
-        test, notes = self.config.data.test, ()
-        if split == "train":
-            text, _, _ = self._texts
-        elif split == "val":
-            _, text, notes = self._texts
+        test = self.config.data.test
+        if split == "test":
+            text = self._generate("test") if test is None else self._read(test, split)
         else:
-            text = self._generate("test") if test is None else self._read(test)
+            text = self._texts[split == "val"]
         # Training needs no lines, and counting them reads the whole text.
         count = 0 if split == "train" else text.line_count
         inputs = View(count, lambda i: self._cut(text.line(i)))
-        return Dataset(text, text.origin, inputs, notes=notes)
+        return Dataset(text, text.origin, inputs, notes=text.notes)
 
     def encode(self, dataset: Dataset[Corpus]) -> Dataset[Corpus]:
         return replace(dataset, targets=self.encode_corpus(dataset.data))
@@ -148,11 +146,17 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         return np.asarray(self.tokenizer.encode(self._with_ends(text)), np.int32)
 
     def encode_corpus(self, corpus: Corpus) -> NDArray[np.int32]:
-        """Return the ids of a text of any size, in a temporary file if they are many."""
-        store = NumberStore(np.int32)
+        """Return the ids of a text of any size, with EOS after each document, in a temporary file
+        if they are many."""
+        store, eos = NumberStore(np.int32), self.tokenizer.specials.eos
         for block in track(corpus, "characters to tokenize", len(corpus)):
             store.append(self.encode_text(block))
+            if corpus.has_documents and eos is not None:
+                store.append(np.array([eos], np.int32))
         return store.array()
+
+    def input_column(self, path: Path) -> str:
+        return "text"
 
     def token_labels(self, text: str) -> list[str]:
         return self.tokenizer.tokens(self._with_ends(text), self._start)
@@ -194,7 +198,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         self.check_model(inference.model)
         prompts, sampling = [row.ids for row in rows], self.config.sample
         seeds = [sampling.seed * 1_000_003 + row.number for row in rows]
-        engine, banned = inference.engine_for(traced=trace is not None), self.tokenizer.banned
+        engine, banned = inference.engine_for(traced=trace is not None), self.banned
         generated = engine.generate(
             prompts, sampling, seeds=seeds, trace=trace, window=self._read_window, banned=banned
         )
@@ -235,7 +239,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
             self._check_window(prompt)
             if trace is not None:
                 trace.begin_segment([row])
-                outputs, banned = [[*ids, UNWRITTEN]], [*self.tokenizer.banned]
+                outputs, banned = [[*ids, UNWRITTEN]], [*self.banned]
                 trace_outputs(inference.model, None, outputs, trace, banned=banned)
         return [None] * len(rows)
 
@@ -289,6 +293,14 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         target = pad([ids]).to(device_of(model))
         return explain_tokens(model, None, target, sample, tokens=tokens)
 
+    @property
+    def banned(self) -> tuple[int, ...]:
+        """Ids that are never generated: EOS only if the training data has documents."""
+        train, eos = self.config.data.train, self.tokenizer.specials.eos
+        if train is None or not has_documents(train[0]):
+            return self.tokenizer.banned
+        return tuple(number for number in self.tokenizer.banned if number != eos)
+
     def _cut(self, text: str) -> str:
         """Return the beginning of a text that fits into the model's window."""
         while self._window is not None and (count := len(self.encode_text(text))) > self._window:
@@ -334,23 +346,26 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         return Ends(self.tokenizer.text_ends.before)
 
     @cached_property
-    def _texts(self) -> tuple[Corpus, Corpus, tuple[str, ...]]:
-        """Training and validation text, and a notice if that is held out."""
-        data, notes = self.config.data, ()
-        text = self._generate("train") if data.train is None else self._read(data.train)
+    def _texts(self) -> tuple[Corpus, Corpus]:
+        """Training and validation text, with a notice if that is held out."""
+        data = self.config.data
+        text = self._generate("train") if data.train is None else self._read(data.train, "train")
         if data.val is not None:
-            return text, self._read(data.val), ()
+            return text, self._read(data.val, "val")
         share, origin, count = data.val_share, text.origin, len(text)
         cut = int(count * (1 - share))
         if not 0 < cut < count:
             cut = last_part(count, share, origin=origin, noun="characters")
+        cut = text.find_cut(cut)
+        train, val = text.part(0, cut), text.part(cut, count)
+        val.notes = ()
         if data.train is not None:
             noun = "characters, the last ones,"
-            notes = (describe_held_out(count - cut, count, share, origin=origin, noun=noun),)
-        return text.part(0, cut), text.part(cut, count), notes
+            val.notes = (describe_held_out(count - cut, count, share, origin=origin, noun=noun),)
+        return train, val
 
-    def _read(self, paths: Sequence[str]) -> Corpus:
-        return read_corpus(*paths, encoding=self.config.data.encoding)
+    def _read(self, paths: Sequence[str], split: str) -> Corpus:
+        return read_corpus(*paths, config=self.config.data, split=split)
 
     def _generate(self, split: str) -> Corpus:
         name, seed = self.config.data.built_in, self.run.seed

@@ -37,6 +37,7 @@ from regard.errors import UserError
 from regard.layers.positions.base import PositionalEncoding
 from regard.layers.read import Read
 from regard.layers.recurrent.self_attentive import Past
+from regard.layers.written import WrittenAttention
 from regard.models.cores.recurrent_decoder import RecurrentDecoderState
 from regard.models.cores.transformer import Transformer, TransformerState
 from regard.models.model import Model
@@ -139,6 +140,8 @@ def graphs_of(model: Any) -> list[Graph]:
         return [Graph("model", model, _answer, _source_inputs(model, _NEW))]
     if not isinstance(model.core, Transformer) and model.writer.positions is not None:
         raise UserError("a recurrent core with positions of its outputs cannot be exported")
+    if any(isinstance(part, WrittenAttention) for part in model.modules()):
+        raise UserError("memories that are written (pattern F and D) cannot be exported as graphs")
     if model.reader is None:
         return [_decoder(model, "model", None)]
     encoder = Graph("encoder", model, _encode, _source_inputs(model, _SOURCE))

@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention.masks import Mask, causal, intersect, window
-from regard.attention.memory import KeyValueCache, Memory, SlidingMemory
+from regard.attention.memory import KeyValueCache, Memory, SlidingMemory, WrittenMemory
 from regard.layers.forms import (
     AddNormForm,
     AttentionForm,
@@ -33,6 +33,7 @@ from regard.layers.forms import (
 )
 from regard.layers.multihead import MultiHead
 from regard.layers.residual import Residual
+from regard.layers.written import WrittenAttention
 
 Items = Float[Tensor, "batch time model"]
 
@@ -103,13 +104,14 @@ class InducedBlock(nn.Module):
 class DecoderBlock(nn.Module):
     """Decoder block: masked self-attention, cross-attention, then feed-forward.
 
+    attention: MultiHead, or WrittenAttention, whose past is a memory of a fixed size.
     cross: cross-attention; None without a source, as in a language model. (radford2018)
     window: number of last targets that each target attends to, itself included; None: all.
     """
 
     def __init__(
         self,
-        attention: MultiHead,
+        attention: MultiHead | WrittenAttention,
         cross: MultiHead | None,
         feedforward: nn.Module,
         residuals: tuple[Residual, Residual, Residual],
@@ -140,10 +142,10 @@ class DecoderBlock(nn.Module):
     def step(
         self,
         items: Items,
-        past: KeyValueCache | None,
+        past: KeyValueCache | WrittenMemory | None,
         source: Memory | None,
         mask: Mask | None = None,
-    ) -> tuple[Items, KeyValueCache]:
+    ) -> tuple[Items, KeyValueCache | WrittenMemory]:
         """Return the block's output for more targets, and the key-value cache extended by them.
 
         mask: of self-attention; several targets need one.
@@ -151,6 +153,10 @@ class DecoderBlock(nn.Module):
 
         def attend_to_past(x: Tensor) -> Tensor:
             nonlocal past
+            if isinstance(self.attention, WrittenAttention):
+                assert not isinstance(past, KeyValueCache)
+                out, past = self.attention.step(x, past)
+                return out
             if past is not None:
                 past = _method(self.attention, "extend")(past, x)
             else:

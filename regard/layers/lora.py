@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from regard.layers.linear import Linear
 from regard.layers.multihead import MultiHead
+from regard.layers.written import WrittenAttention
 
 ADAPTER_RATE = 10.0
 """Factor of the learning rate of adapters."""
@@ -41,9 +42,10 @@ class AdaptedLinear(Linear):
 
 
 def add_adapters(model: nn.Module, rank: int, *, seed: int) -> None:
-    """Adapt query, key, value and output of each MultiHead in a model, in place."""
+    """Adapt the linear maps of each MultiHead and WrittenAttention in a model, in place."""
     generator = torch.Generator().manual_seed(seed)
-    for attention in [part for part in model.modules() if isinstance(part, MultiHead)]:
+    kinds = MultiHead, WrittenAttention
+    for attention in [part for part in model.modules() if isinstance(part, kinds)]:
         for name, layer in list(attention.named_children()):
             if type(layer) is Linear:
                 setattr(attention, name, AdaptedLinear(layer, rank, generator))

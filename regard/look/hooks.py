@@ -11,9 +11,11 @@ from torch import Tensor, nn
 
 from regard.attention.inputs import AttentionInputs
 from regard.attention.kernels import reference, selection
+from regard.attention.memory import WrittenMemory
 from regard.attention.scores.base import InnerProduct
 from regard.compat.torch import disable_compile, is_batched, is_compiled
 from regard.layers.read import Read
+from regard.layers.written import WrittenRead
 from regard.look.arrays import MASKED, numbers_of, sizes_of
 from regard.look.measures import GradientCall
 from regard.look.recording import Call, Recording, list_names
@@ -40,6 +42,8 @@ def record_weights(
 ) -> Iterator[Recording]:
     """Record the weights of every call of every `Read` inside `model`, until the context ends.
 
+    Of a `WrittenRead` they are implied, from the pairs that its memories keep meanwhile.
+
     A choice that draws (Gumbel) is recorded with the random numbers of the read. Under autocast the
     weights are computed in the dtypes of the model.
 
@@ -56,8 +60,15 @@ def record_weights(
     trace = Trace() if trace is None else trace
     recorder = VectorRecorder(model, reads, dtype=dtype, trace=trace) if vectors else None
     handles = [] if recorder is None else recorder.register_hooks()
+    written = [x for x in reads.values() if isinstance(x, WrittenRead) and not x.keeps_writes]
     try:
+        for read in written:
+            read.keeps_writes = True
         for name, read in reads.items():
+            if isinstance(read, WrittenRead):
+                hook = _written_hook(name, recording.calls[name], dtype, graph_calls, trace)
+                handles.append(read.register_forward_hook(hook))
+                continue
             before, after = _read_hooks(
                 name,
                 recording.calls[name],
@@ -72,6 +83,8 @@ def record_weights(
     finally:
         for handle in handles:
             handle.remove()
+        for read in written:
+            read.keeps_writes = False
 
 
 def _read_hooks(
@@ -136,6 +149,36 @@ def _read_hooks(
     return disable_compile(keep_states), disable_compile(append_call)
 
 
+def _written_hook(
+    name: str, calls: list[Call], dtype: torch.dtype, graph_calls: list | None, trace: Trace
+) -> Callable[..., None]:
+    """Return the hook after a read of a memory that is written, which appends its call."""
+
+    def append_call(_: WrittenRead, args: tuple, output: tuple[Tensor, WrittenMemory]) -> None:
+        segment, step = trace.position
+        out, memory = output
+        with torch.no_grad():
+            weights = memory.weights(args[0])
+            size = weights.shape[-2:]
+            later = torch.ones(size, dtype=torch.bool, device=out.device).triu(
+                1 + size[1] - size[0]
+            )
+            weights = (weights + 0.0).masked_fill(later, MASKED)  # -0 becomes 0
+        call = Call(
+            segment=segment,
+            step=step,
+            weights=numbers_of(weights, dtype),
+            facts={"memory": type(memory).__name__},
+            state=numbers_of(memory.state, dtype),
+        )
+        calls.append(call)
+        if graph_calls is not None and out.requires_grad:
+            values = torch.cat([some.values for some in memory.writes or ()], -2)
+            graph_calls.append(GradientCall(name, call, values, out))
+
+    return disable_compile(append_call)
+
+
 def _weights_of(inputs: AttentionInputs, dtype: torch.dtype) -> np.ndarray:
     """Return the weights of a read, those of masked pairs as MASKED."""
     sizes = sizes_of(inputs)
@@ -169,7 +212,7 @@ def _random_states(states: Sequence[tuple[torch.Generator, Tensor]]) -> Iterator
 
 def _reads_of(
     model: nn.Module, only: Callable[[str], bool] | Collection[str] | None
-) -> dict[str, Read]:
+) -> dict[str, Read | WrittenRead]:
     reads = {}
     for name, module in model.named_modules():
         # Compiled code does not call hooks that are registered later.
@@ -177,7 +220,7 @@ def _reads_of(
             raise ValueError(
                 f"compiled modules cannot be recorded, but {name or 'the model'} is compiled"
             )
-        if isinstance(module, Read):
+        if isinstance(module, Read | WrittenRead):
             reads[name] = module
     if not reads:
         raise NoReadsError(f"{type(model).__name__} has no Read: there is no attention to record")

@@ -16,6 +16,10 @@ from regard.system.terminal import format_count
 
 GRADIENT = "weight x gradient"
 CONTRIBUTION = "contribution"
+IMPLIED = "implied weight"
+"""Weight of a value in a read of a memory that is written: of any sign and any sum."""
+STATE = "state"
+"""Matrix S of such a memory, after the last pair: numbers of keys by numbers of values."""
 LOGITS = "logits"
 """Axis of contributions of a decoder: each output token has a logit of its own."""
 
@@ -34,7 +38,8 @@ class AttentionMap:
     direction: str = ""
     """Direction of a chain, "forward" or "backward"; else empty."""
     measure: str = "weight"
-    """Quantity of the values: "weight", "weight x gradient", "rollout", "contribution"."""
+    """Quantity of the values: "weight", "weight x gradient", "rollout", "contribution", "implied
+    weight", "state"."""
     queries: str
     """Name of the sample's axis of queries."""
     keys: str

@@ -208,5 +208,5 @@ def multiply_by_gradients(
         else:
             by_weight = gradient.float() @ values.detach().float().transpose(-1, -2)
             products = weights * by_weight.cpu().reshape(weights.shape)
-        result.calls[name].append(replace(call, weights=products.numpy(), vectors=None))
+        result.calls[name].append(replace(call, weights=products.numpy(), vectors=None, state=None))
     return result

@@ -30,6 +30,8 @@ class Call:
     """None if they were not recorded."""
     facts: dict[str, str]
     """Kernel; and, if there are any, mask, bias and the dtype of autocast."""
+    state: np.ndarray | None = None
+    """(batch, [head,] key_dim, value_dim): S of a memory that is written, with implied weights."""
     first_key: int = 0
     """Position of the first key: the number of earlier ones that a sliding memory discarded; 0 if
     keys are not at consecutive positions."""

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from regard.layers.read import INPUT_AFTER_STATE, KINDS, REVERSED_SOURCE, Role
 from regard.look.arrays import MASKED
-from regard.look.maps import AttentionMap, SampleMaps
+from regard.look.maps import IMPLIED, STATE, AttentionMap, SampleMaps
 from regard.look.recording import Call, Recording
 from regard.look.sample import Alternative, Axis, Beam, DecodingStep, Sample
 from regard.look.vectors import ReadVectors, read_vectors
@@ -108,7 +108,7 @@ class _SegmentReads:
             if output is not None and segment.steps:
                 first = self.calls[name, 0]
                 if first and first[0].weights.shape[-2] > 1:  # of all steps (teacher forcing)
-                    maps.append(self._call_map(name, "", role, first[0], output.rows[0], axes=axes))
+                    maps += self._call_maps(name, "", role, first[0], output.rows[0], axes=axes)
                     continue
                 # The steps of the search, in the rows that the output came from.
                 entries: list[_Entry] = []
@@ -118,8 +118,9 @@ class _SegmentReads:
                 if any(entry is not None for entry in entries):
                     source_row = segment.steps[0].source_rows[output.rows[0]]
                     owner = f"{source_row}.{rank}"
-                    own = self._stacked_map(name, role, entries, axes, owner, source_row=source_row)
-                    maps.append(own)
+                    maps += self._stacked_maps(
+                        name, role, entries, axes, owner, source_row=source_row
+                    )
         maps.sort(key=lambda own: (KINDS.index(own.kind), own.layer, own.direction))
         kept = axes.given.union(*((own.queries, own.keys) for own in maps))
         sample = replace(
@@ -145,7 +146,8 @@ class _SegmentReads:
             # The first context of a recurrent decoder, computed before its first step.
             role = replace(role, kind="other", queries="initial state")
             axes["initial state"] = Axis(labels=("start",), kind="state")
-            yield self._call_map(name, ", before the first step", role, calls[0], row, axes=axes)
+            suffix = ", before the first step"
+            yield from self._call_maps(name, suffix, role, calls[0], row, axes=axes)
             return
         is_single = all(call.weights.shape[-2] == 1 for call in calls)
         if is_single and (len(calls) > 1 or role.kind == "chain"):
@@ -153,19 +155,19 @@ class _SegmentReads:
             if role.kind == "recurrent" and queries is not None and len(calls) == len(queries) + 1:
                 calls = calls[1:]
             entries = [(call, row) for call in calls]
-            yield self._stacked_map(name, role, entries, axes, row, source_row=row)
+            yield from self._stacked_maps(name, role, entries, axes, row, source_row=row)
             return
         for count, call in enumerate(calls, 1):
             suffix = f", call {count}" if count > 1 else ""
             call_role = role
             if count > 1:
                 call_role = replace(role, queries=f"{role.queries} of call {count}")
-            yield self._call_map(name, suffix, call_role, call, row, axes=axes)
+            yield from self._call_maps(name, suffix, call_role, call, row, axes=axes)
 
-    def _call_map(
+    def _call_maps(
         self, read: str, suffix: str, role: Role, call: Call, row: int, *, axes: _Axes
-    ) -> AttentionMap:
-        """Return the map of one call; suffix: added to the read's name."""
+    ) -> list[AttentionMap]:
+        """Return the maps of one call; suffix: added to the read's name."""
         queries = _axis_name(axes, role.queries, call.weights.shape[-2])
         keys = _axis_name(axes, role.keys, call.weights.shape[-1])
         size = len(axes[queries]), len(axes[keys])
@@ -175,9 +177,10 @@ class _SegmentReads:
 
         vectors = read_vectors([(call.vectors, row)], size, row)
         role, name = replace(role, queries=queries, keys=keys), read + suffix
-        return _map(name, role, call, f"{self.number}/{name}/{row}", head, vectors=vectors)
+        own = _map(name, role, call, f"{self.number}/{name}/{row}", head, vectors=vectors)
+        return [own, *_state_maps(own, call, row, axes)]
 
-    def _stacked_map(
+    def _stacked_maps(
         self,
         name: str,
         role: Role,
@@ -186,8 +189,8 @@ class _SegmentReads:
         owner: int | str,
         *,
         source_row: int,
-    ) -> AttentionMap:
-        """Return the map of calls of one query each.
+    ) -> list[AttentionMap]:
+        """Return the maps of calls of one query each.
 
         source_row: row of the items that they read, if that is not their own past.
         """
@@ -222,7 +225,8 @@ class _SegmentReads:
         vectors = read_vectors(asked, (len(entries), num_keys), source_row)
         role = replace(role, queries=queries, keys=keys)
         key = f"{self.number}/{name}/{owner}"
-        return _map(name, role, last_call, key, head, vectors=vectors)
+        own = _map(name, role, last_call, key, head, vectors=vectors)
+        return [own, *_state_maps(own, last_call, recorded[-1][1], axes)]
 
     def _past_axis(
         self, axis: str, entries: Sequence[_Entry], axes: _Axes
@@ -266,6 +270,7 @@ def _map(
         kind=role.kind,
         layer=role.layer,
         direction=role.direction,
+        measure="weight" if call.state is None else IMPLIED,
         queries=role.queries,
         keys=role.keys,
         heads=heads,
@@ -273,6 +278,20 @@ def _map(
         head=head,
         vectors=None if vectors is None else lambda: vectors,
     )
+
+
+def _state_maps(own: AttentionMap, call: Call, row: int, axes: _Axes) -> list[AttentionMap]:
+    """Return the map of S after a call of a memory that is written; of other calls none."""
+    if call.state is None:
+        return []
+    state = torch.from_numpy(call.state)[row].flatten(0, -3)  # (head, key_dim, value_dim)
+    names = []
+    for kind, size in zip(("key number", "value number"), state.shape[1:], strict=True):
+        axes.setdefault(f"{kind}s", Axis.from_count(size, kind))
+        names.append(_axis_name(axes, f"{kind}s", size))
+    changes = {"key": f"{STATE}/{own.key}", "measure": STATE}
+    head = state.__getitem__
+    return [replace(own, **changes, queries=names[0], keys=names[1], head=head)]
 
 
 def _token_labels(sample: Sample, output: SearchOutput) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -16,7 +16,7 @@ Source: lectures, A.2, C.6; vaswani2017, section 3.2.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +34,6 @@ from regard.attention.scores.base import InnerProduct, TanhSum
 from regard.compat.torch import disable_compile
 from regard.errors import UserError
 from regard.layers.multihead import MultiHead
-from regard.layers.read import Read
 from regard.look.arrays import numbers_of, sizes_of
 from regard.trace import Trace
 
@@ -160,7 +159,7 @@ class VectorRecorder:
     """Recorder of the vectors of the calls of every read, with hooks on multi-head attention."""
 
     def __init__(
-        self, model: nn.Module, reads: Mapping[str, Read], *, dtype: torch.dtype, trace: Trace
+        self, model: nn.Module, reads: Container[str], *, dtype: torch.dtype, trace: Trace
     ):
         self._dtype, self._trace, self._bytes = dtype, trace, 0
         self._last: dict[str, CallVectors] = {}

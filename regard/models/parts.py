@@ -25,6 +25,7 @@ from regard.layers.recurrent.encoder import RecurrentEncoder
 from regard.layers.recurrent.self_attentive import SelfAttentiveCell
 from regard.layers.recurrent.self_attentive_encoder import SelfAttentiveEncoder
 from regard.layers.residual import Residual
+from regard.layers.written import WrittenAttention
 from regard.models.cores.core import Core
 from regard.models.cores.recurrent_decoder import RecurrentDecoderCore
 from regard.models.cores.transformer import Transformer
@@ -157,6 +158,9 @@ def _add_sublayer(parts: list[Operation], residual: nn.Module, inner: Iterable[O
 def _attention(
     name: str, attention: nn.Module, more: str = "", *, inputs: tuple[int, ...] = (0,)
 ) -> Operation:
+    if isinstance(attention, WrittenAttention):
+        kind = f"{attention.num_heads} heads, {attention.memory_class.__name__}"
+        return Operation(name, f"{kind}, {more}", inputs)
     if not isinstance(attention, MultiHead):
         return Operation(name, ", ".join(filter(None, (type(attention).__name__, more))), inputs)
     heads, key_heads = attention.num_heads, attention.key_heads

@@ -30,7 +30,7 @@ class WriteJob(NamedTuple):
     query: Address
     keys: Address
     values: Address
-    decay: Address
+    log_decay: Address
     strength: Address
     state: Address
 
@@ -46,8 +46,8 @@ def write(query: Tensor, writes: Writes, state: Tensor) -> tuple[Tensor, Tensor]
     time, key_dim, value_dim = *keys.shape[-2:], values.shape[-1]
     rows = state.numel() // (key_dim * value_dim)
     out, new_state = values.new_empty(values.shape), state.new_empty(state.shape)
-    tensors = query, keys, values, log_decay.exp(), strength, state
-    contiguous = (None if x is None else x.contiguous() for x in tensors)
+    tensors = query, keys, values, log_decay, strength, state
+    contiguous = (x if x is None or x.is_contiguous() else x.contiguous() for x in tensors)
     job = WriteJob(rows, time, key_dim, value_dim, out, new_state, *contiguous)
     work = rows * (time + 1) * key_dim * value_dim
     run_job(_tasks(torch.float32), job, min(rows, 1 + work // _MIN_WORK_PER_THREAD))
@@ -81,7 +81,7 @@ def _tasks(dtype):
         queries = array_at(job, _AT.query, (rows, time, key_dim), dtype)
         keys = array_at(job, _AT.keys, (rows, time, key_dim), dtype)
         values = array_at(job, _AT.values, (rows, time, value_dim), dtype)
-        decays = array_at(job, _AT.decay, (rows, time), dtype)
+        log_decays = array_at(job, _AT.log_decay, (rows, time), dtype)
         strengths = array_at(job, _AT.strength, (rows, time), dtype)
         states = array_at(job, _AT.state, (rows, key_dim, value_dim), dtype)
         outs = array_at(job, _AT.out, (rows, time, value_dim), dtype)
@@ -93,7 +93,7 @@ def _tasks(dtype):
             state[:] = states[row]
             for t in range(time):
                 key, query, out = keys[row, t], queries[row, t], outs[row, t]
-                decay = decays[row, t]
+                decay = np.exp(log_decays[row, t])
                 if job[_AT.strength] != 0:
                     read[:] = 0
                     for i in range(key_dim):

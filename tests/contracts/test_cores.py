@@ -16,6 +16,7 @@ from regard.layers.positions.config import (
     RotaryConfig,
     SinusoidalConfig,
 )
+from regard.layers.written import WrittenAttention
 from regard.models.build import build
 from regard.models.config import ModelConfig
 from regard.models.cores.config import RecurrentConfig, SelfAttentiveConfig, TransformerConfig
@@ -49,6 +50,13 @@ FEATURES = {
     },
     "capped": {"soft_cap": 0.5, "key_heads": 2},
     "capped-additive": {"soft_cap": 0.5, "score": "additive", "key_heads": 2},
+    "written": {"pattern": "L/DF"},
+    "written-by-head": {
+        "pattern": "L/FD",
+        "decay": "head",
+        "norm_order": "post",
+        "head_value_dim": 7,
+    },
     "points": {"inducing_points": 3},
     "general": {"score": "general", "head_key_dim": 3, "key_heads": 2},
     "additive-sizes": {"score": "additive", "head_key_dim": 7, "key_heads": 3, "score_hidden": 4},
@@ -255,7 +263,9 @@ def biases_that_cancel(model: Model, config) -> set[str]:
         return set()
     # Rotated, the bias of keys in self-attention differs from position to position.
     part = ".cross.key.bias" if isinstance(config.positions, RotaryConfig) else ".key.bias"
-    return {name for name, _ in model.named_parameters() if name.endswith(part)}
+    written = [name for name, x in model.named_modules() if isinstance(x, WrittenAttention)]
+    names = {name for name, _ in model.named_parameters() if name.endswith(part)}
+    return names - {f"{name}.key.bias" for name in written}
 
 
 @every_core

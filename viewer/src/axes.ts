@@ -178,7 +178,7 @@ export function titlesOf({ sample, read }: Shown): { down: string; across: strin
   const title = (role: string, name: string) => {
     const kind = plural(sample.axes[name]!.kind);
     const isNamed = ["source", "output", "decoder input"].includes(name);
-    if (read.measure === "contribution") return kind;
+    if (read.measure === "contribution" || read.measure === "state") return kind;
     return kind === role ? role : `${role}: ${isNamed ? `${name} ` : ""}${kind}`;
   };
   return { down: title("queries", read.queries), across: title("keys", read.keys) };

@@ -27,7 +27,7 @@ export function category(index: number): string {
 
 /** Return true if the numbers of a read may be negative. */
 export function isSigned(read: Read): boolean {
-  return read.measure === "weight x gradient" || read.measure === "contribution";
+  return read.measure !== "weight" && read.measure !== "rollout";
 }
 
 /** Number with the darkest color. */

@@ -69,9 +69,10 @@ export interface Read {
   layer: number;
   /** Of a chain: "forward" or "backward"; else "". */
   direction: string;
-  /** Quantity of the numbers. Weights are within [0, 1]; weight x gradient and contribution may be negative.
-   *  Contribution: queries are the parts of the model, keys the items and the bias, heads the scores. */
-  measure: "weight" | "weight x gradient" | "rollout" | "contribution";
+  /** Quantity of the numbers. Weights are within [0, 1]; the others, but for rollout, may be negative.
+   *  Contribution: queries are the parts of the model, keys the items and the bias, heads the scores.
+   *  State: queries are the numbers of keys, keys those of values. */
+  measure: "weight" | "implied weight" | "state" | "weight x gradient" | "rollout" | "contribution";
   /** Names of axes. */
   queries: string;
   keys: string;

@@ -43,7 +43,9 @@ export function siblings(sample: Sample, read: Read): Read[] {
 
 /** The measures of a sample, in the order of the picker. */
 export function measuresOf(sample: Sample): Read["measure"][] {
-  const order: Read["measure"][] = ["contribution", "weight", "weight x gradient", "rollout"];
+  const order: Read["measure"][] = [
+    "contribution", "weight", "implied weight", "state", "weight x gradient", "rollout",
+  ];
   return order.filter((measure) => sample.reads.some((read) => read.measure === measure));
 }
 
@@ -71,7 +73,7 @@ export function mostSimilar(sample: Sample, read: Read, now: Read | null = null)
 export function firstRead(sample: Sample): Read | null {
   const kinds = ["cross", "recurrent", "pooling", "chain", "encoder self", "self", "decoder self", "other"];
   const isDecoded = sample.reads.some((read) => read.measure === "contribution" && read.queries === "parts of the decoder");
-  const measure = isDecoded ? "weight" : measuresOf(sample)[0];
+  const measure = measuresOf(sample).find((each) => !isDecoded || each !== "contribution");
   const reads = sample.reads.filter((read) => read.measure === measure);
   const rank = (read: Read) => (kinds.indexOf(read.kind) + 9) % 9;
   reads.sort((one, other) => rank(one) - rank(other) || other.layer - one.layer);
@@ -83,7 +85,8 @@ export function firstHead(read: Read): number {
   return read.heads.length === 1 || read.weights.form === "top" || !hasMean(read) ? 0 : -1;
 }
 
-/** Return true if the mean over the heads of a read is a quantity: heads of contributions are different scores. */
+/** Return true if the mean over the heads of a read is a quantity: heads of contributions are different scores, and
+ *  those of a state have numbers of their own. */
 export function hasMean(read: Read): boolean {
-  return read.measure !== "contribution";
+  return read.measure !== "contribution" && read.measure !== "state";
 }

@@ -6,6 +6,7 @@ import type { Read, Sample } from "./page.js";
 /** Name of the group of a read in the pickers. */
 export function groupName(sample: Sample, read: Read): string {
   if (read.measure === "contribution") return "All parts of the model";
+  if (read.measure === "state") return "Memory that is written";
   const query = sample.axes[read.queries]?.kind ?? "item";
   const keys = plural(sample.axes[read.keys]?.kind ?? "item");
   const queries = read.queries === "output" ? `output ${plural(query)}` : plural(query);
@@ -43,6 +44,17 @@ export const MEASURES: Record<Read["measure"], { name: string; about: string }> 
       "What each part of the model adds to the score, at the statistics of this input's normalization: " +
       "the first row, all parts, sums to the score; positive numbers are for the answer, negative ones against it. " +
       "An item of an encoder is its state there, which has read the other items.",
+  },
+  "implied weight": {
+    name: "implied weight",
+    about:
+      "Weight of the value of each key in what the query reads from a memory that is written: no softmax, so weights may be " +
+      "negative and do not sum to 1. Decays and corrections of the memory since the key was written are included.",
+  },
+  state: {
+    name: "state",
+    about:
+      "The matrix S of a memory that is written, after the last item: a query q reads its rows, weighted by the numbers of q.",
   },
   rollout: {
     name: "rollout",

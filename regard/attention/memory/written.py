@@ -13,6 +13,7 @@ Source: sun2023 (decay); schlag2021 (delta rule); yang2025a (gates).
 
 from abc import ABC
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, final
 
@@ -117,8 +118,7 @@ class WrittenMemory(ABC):
         mask: Mask | None = None,
     ) -> Self:
         """Write new pairs, one after another; see `step`."""
-        gates = {"log_decay": log_decay, "strength": strength}
-        return self.step(keys, keys, values, **gates, mask=mask)[1]
+        return self.step(keys, keys, values, log_decay=log_decay, strength=strength, mask=mask)[1]
 
     def step(
         self,
@@ -151,17 +151,20 @@ class WrittenMemory(ABC):
         elif strength is not None:
             raise ValueError(f"strength must be None for a {type(self).__name__}")
         columns = (gate.expand(keys.shape[:-1]).unsqueeze(-1) for gate in gates)
-        writes = _map(Writes(keys, values, *columns), widen)
+        writes = Writes(keys, values, *columns)
+        if any(x is not None and x.dtype != self.state.dtype for x in (query, *writes)):
+            query, writes = widen(query), _map(writes, widen)
         if mask is not None:
             if not is_same_for_all_queries(mask, Positions(2, num_new, keys.device)):
                 raise ValueError(f"the mask must be the same for every query, got {mask!r}")
             hidden = ~allowed_keys(mask, keys).unsqueeze(-1)
             writes = _map(writes, lambda x: x.masked_fill(hidden, 0.0))
-        with torch.autocast(keys.device.type, enabled=False):
-            out, state = write(widen(query), writes, self.state)
+        kind = keys.device.type
+        is_on = torch.is_autocast_enabled(kind)
+        with torch.autocast(kind, enabled=False) if is_on else nullcontext():
+            out, state = write(query, writes, self.state)
         kept = None if self.writes is None else (*self.writes, writes)
-        memory = replace(self, state=state, length=self.length + num_new, writes=kept)
-        return out.to(values.dtype), memory
+        return out.to(values.dtype), type(self)(state, self.length + num_new, kept)
 
 
 @final

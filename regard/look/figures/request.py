@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.errors import UserError
 from regard.layers.read import Kind
 from regard.look.arrays import MASKED
-from regard.look.maps import AttentionMap, SampleMaps
+from regard.look.maps import IMPLIED, AttentionMap, SampleMaps
 from regard.look.sample import Image, Plane, Sound
 
 PictureT = TypeVar("PictureT", Image, Sound, Plane)
@@ -44,8 +44,9 @@ class FigureRequest:
             if maps := self.maps.find(candidate):
                 axes = maps[-1].queries, maps[-1].keys
                 return tuple(own for own in maps if (own.queries, own.keys) == axes)
-        kinds = ", ".join(dict.fromkeys(own.kind for own in self.maps.maps)) or "none"
-        raise UserError(f"there are no reads of kind {self.kind}, only of kind {kinds}")
+        kinds = ", ".join(dict.fromkeys(own.kind for own in self.maps.find())) or "none"
+        more = "; FILE.html shows implied weights" if self.maps.find(measure=IMPLIED) else ""
+        raise UserError(f"there are no reads of kind {self.kind}, only of kind {kinds}{more}")
 
     def read(self, maps: Sequence[AttentionMap] = ()) -> AttentionMap:
         """Return the map of the layer, by default the last."""

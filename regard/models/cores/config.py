@@ -11,7 +11,7 @@ from regard.layers.positions.config import (
     RotaryConfig,
     SinusoidalConfig,
 )
-from regard.settings.declare import settings
+from regard.settings.declare import check_unused, settings
 from regard.settings.ranges import Heads, Layers, Length, Range, Width, short_repr
 
 _SCORES = "regard.attention.scores"
@@ -40,6 +40,14 @@ else:
 
 IN_BLOCKS = "rotary", "rotary-2d", "alibi", "relative"
 """Positions that act in the self-attention of each block."""
+WRITTEN = {"D", "F"}
+"""Letters of blocks with a memory that is written."""
+ATTENTION_OPTIONS = (
+    *("choice", "beta", "hard", "top_k", "alpha", "kernel", "key_heads", "head_key_dim"),
+    *("score", "score_hidden", "qk_norm", "soft_cap", "attention_bias", "output_projection"),
+)
+"""Options of attention with scores."""
+
 _SOFT_KERNELS = ("sdpa", "products", "flex", "additive")
 """Kernels that compute a softmax over all keys."""
 
@@ -177,7 +185,11 @@ class TransformerConfig(ChoiceConfig):
     pattern: str | None = None
     """A letter for each block, repeated over each stack: SSSL; of encoder and decoder: S/L. S: with
     the window; L: without; N: without, and without positions, which in the others are rotary, alibi
-    or relative (kazemnejad2023). If not given: S, in an encoder-decoder L/S."""
+    or relative (kazemnejad2023); in a decoder D and F: a memory of a fixed size, written by the
+    delta rule (yang2025a) or fading (sun2023), with heads, head_dim, head_value_dim and bias of the
+    others, and neither scores nor positions. If not given: S, in an encoder-decoder L/S."""
+    decay: Literal["item", "head", "none"] = "item"
+    """Decay of the memories of D and F: by each item and head, learned by head, or none."""
     first_norm: bool = True
     """Norm before the first block's self-attention (pre); false: none, as after embedding_norm in
     ModernBERT. (warner2024)"""
@@ -252,9 +264,16 @@ class TransformerConfig(ChoiceConfig):
         used = {*letters[0], *letters[1]}
         if self.inducing_points is not None and self.window is not None and "S" in letters[0]:
             raise ValueError("window must not be given with inducing_points in an encoder")
+        if WRITTEN & {*letters[0]}:
+            rule = "have no D and F in an encoder, which reads in both directions, such as L/DDDL"
+            raise ValueError(f"pattern must {rule}, got {pattern}")
         if acts_in_blocks is None:
             acts_in_blocks = positions.name in IN_BLOCKS
-        if "N" in used and not (acts_in_blocks and used - {"N"}):
+        if used <= WRITTEN:
+            check_unused(self, ATTENTION_OPTIONS, f"pattern={pattern}")
+            if acts_in_blocks:
+                raise ValueError(f"positions must not be {positions.name} with pattern={pattern}")
+        if "N" in used and not (acts_in_blocks and used & {"L", "S"}):
             raise ValueError(
                 f"pattern has N, without positions: other blocks must have rotary, alibi or "
                 f"relative ones, got {pattern} and {positions.name}"
@@ -268,10 +287,15 @@ class TransformerConfig(ChoiceConfig):
         return letters
 
     def _check_pattern(self) -> None:
+        if self.decay != "item" and not WRITTEN & {*(self.pattern or "")}:
+            raise ValueError(f"decay needs a pattern with D or F, got decay={self.decay}")
         if self.pattern is None:
             return
-        if re.fullmatch("[LNS]+(/[LNS]+)?", self.pattern) is None or {*self.pattern} <= {*"L/"}:
-            rule = "be letters S (window), L (whole) and N (no positions), such as SSSL or S/L"
+        letters = "[DFLNS]+"
+        is_known = re.fullmatch(f"{letters}(/{letters})?", self.pattern) is not None
+        if not is_known or {*self.pattern} <= {*"L/"}:
+            rule = "be letters S (window), L (whole), N (no positions), D and F (memories that are "
+            rule += "written), such as SSSL, DDDL or S/L"
             raise ValueError(f"pattern must {rule}, got {short_repr(self.pattern)}")
         if ("S" in self.pattern) != (self.window is not None):
             rule = "have S if window is given, and only then"

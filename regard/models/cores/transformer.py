@@ -23,7 +23,14 @@ from torch import Tensor, nn
 from regard.attention.biases import Bias
 from regard.attention.choices import Choice
 from regard.attention.masks import Mask, Padded
-from regard.attention.memory import KeyValueCache, Memory, keep_last
+from regard.attention.memory import (
+    DeltaMemory,
+    FadingMemory,
+    KeyValueCache,
+    Memory,
+    WrittenMemory,
+    keep_last,
+)
 from regard.attention.scores import Score, SoftCap
 from regard.attention.scores.base import ScoreSizes
 from regard.layers.blocks import DecoderBlock, EncoderBlock, InducedBlock
@@ -44,7 +51,8 @@ from regard.layers.positions.base import PositionalEncoding, PositionSizes
 from regard.layers.positions.config import PositionsConfig, RotaryConfig
 from regard.layers.read import Role
 from regard.layers.residual import Residual
-from regard.models.cores.config import SCORES, TransformerConfig
+from regard.layers.written import WrittenAttention
+from regard.models.cores.config import SCORES, WRITTEN, TransformerConfig
 from regard.models.cores.core import (
     Core,
     Item,
@@ -61,7 +69,7 @@ class TransformerState:
     """Memory of the source and key-value cache of each decoder block, after `position` targets."""
 
     sources: tuple[Memory | None, ...]
-    pasts: tuple[KeyValueCache | None, ...]
+    pasts: tuple[KeyValueCache | WrittenMemory | None, ...]
     position: int = 0
 
     def select(self, index: Int[Tensor, " rows"]) -> Self:
@@ -73,12 +81,16 @@ class TransformerState:
         return replace(self, pasts=pasts)
 
     def slide(self, window: int) -> Self:
-        """Return the state with the last `window` keys and values. Raises: ValueError at first."""
+        """Return the state with the last `window` keys and values; a WrittenMemory is kept whole.
+
+        Raises: ValueError before a target.
+        """
         pasts = []
         for past in self.pasts:
             if past is None:
                 raise ValueError("state must be one after a target, got one before the first")
-            pasts.append(keep_last(past, window))
+            is_written = isinstance(past, WrittenMemory)
+            pasts.append(past if is_written else keep_last(past, window))
         return replace(self, pasts=tuple(pasts))
 
 
@@ -347,7 +359,7 @@ class _Blocks:
         if points is None:
             first = self.first_residual(layer)
             role = Role("encoder self", layer, queries="source", keys="source")
-            attention = self.self_attention(role, bias, letter)
+            attention = cast("MultiHead", self.self_attention(role, bias, letter))
             feedforward = self.feedforward()
             residuals = first(), self.residual()
             return EncoderBlock(attention, feedforward, residuals, window=self.window_of(letter))
@@ -386,8 +398,23 @@ class _Blocks:
         """Return the window of a block."""
         return self.config.window if letter == "S" else None
 
-    def self_attention(self, role: Role, bias: Bias | None, letter: str) -> MultiHead:
+    def self_attention(
+        self, role: Role, bias: Bias | None, letter: str
+    ) -> MultiHead | WrittenAttention:
         """Return the self-attention of a block, with the positions of its letter."""
+        if letter in WRITTEN:
+            config = self.config
+            return WrittenAttention(
+                config.width,
+                config.heads,
+                memory=DeltaMemory if letter == "D" else FadingMemory,
+                decay=config.decay,
+                head_dim=config.head_dim,
+                head_value_dim=config.head_value_dim,
+                bias=config.bias,
+                norm_eps=config.norm_eps,
+                role=role,
+            )
         if letter == "N":
             return self.attention(role)
         has_window = self.window_of(letter) is not None
@@ -458,7 +485,7 @@ def _scale_branches(stack: nn.Module) -> None:
     """
     num_branches = sum(isinstance(part, Residual) for part in stack.modules())
     for part in stack.modules():
-        last = part.output if isinstance(part, MultiHead) else None
+        last = part.output if isinstance(part, MultiHead | WrittenAttention) else None
         last = part.contract if isinstance(part, FeedForward) else last
         last = part.map if isinstance(part, DenseLayer) else last
         if isinstance(last, Linear):

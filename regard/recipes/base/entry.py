@@ -9,13 +9,13 @@ from regard.errors import UserError
 from regard.settings.options import option_name
 from regard.settings.tree import apply_changes, settings_by_path, to_plain
 
-NO_DECODER = ("model.core.decoder_layers", "model.core.attention")
+NO_DECODER = ("model.core.decoder_layers", "model.core.attention", "model.core.decay")
 """Settings of cores that models without a decoder do not use."""
 NO_ENCODER = ("model.core.inducing_points", "model.core.attention")
 """Settings of cores that models without an encoder do not use."""
 NO_ORDER = tuple(
     f"model.core.{name}"
-    for name in ("window", "pattern", "shared_positions", "positions.window_base")
+    for name in ("window", "pattern", "decay", "shared_positions", "positions.window_base")
 )
 """Settings of cores that models of sets do not use."""
 BATCHES_BY_COUNT = ("train.batch_tokens",)

@@ -98,6 +98,8 @@ def _find_files(folder: Path, architecture: str | None) -> list[Path]:
             raise UserError(f"{folder / INDEX}: weight_map must hold the file of each tensor")
         names = sorted({str(name) for name in index.values()})
         for name in names:
+            if Path(name).name != name:
+                raise UserError(f"{folder / INDEX}: names a file outside the folder: {name!r}")
             if not (folder / name).is_file():
                 raise UserError(f"{folder / name}: no such file, which {INDEX} names")
         return [folder / name for name in names]

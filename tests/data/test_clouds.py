@@ -99,6 +99,10 @@ BAD = {
     "ply text that lies": (ply("ascii", count=99), "states 99 points, it holds 3"),
     "ply without z": (ply("ascii").replace(b"double z", b"double h"), "KeyError"),
     "pcd that lies": (pcd("binary", count=99), "states 99 points, it holds 3"),
+    "pcd of wide points": (
+        pcd("binary").replace(b"COUNT 1 1", b"COUNT 1000000 1"),
+        "cloud: a point may have 10,000 numbers, its header states 1,000,003",
+    ),
     "pcd that is cut": (pcd("binary_compressed")[:-20], "not a PCD of points, or damaged"),
 }
 

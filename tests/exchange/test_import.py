@@ -319,10 +319,19 @@ def _damaged_weights(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(b"{}")
 
 
-def _missing_shard(folder: Path) -> None:
+def _write_index(folder: Path, file: str) -> None:
     (folder / "model.safetensors").unlink()
-    content = json.dumps({"weight_map": {"transformer.wte.weight": "model-1.safetensors"}})
+    content = json.dumps({"weight_map": {"transformer.wte.weight": file}})
     (folder / "model.safetensors.index.json").write_text(content)
+
+
+def _missing_shard(folder: Path) -> None:
+    _write_index(folder, "model-1.safetensors")
+
+
+def _outer_shard(folder: Path) -> None:
+    save_file(make_tensors(), folder.parent / "outer.safetensors")
+    _write_index(folder, "../outer.safetensors")
 
 
 def _no_tokenizer(folder: Path) -> None:
@@ -343,6 +352,7 @@ def _large_tokenizer(folder: Path) -> None:
         (_no_weights, "has no model.safetensors"),
         (_damaged_weights, "model.safetensors: damaged"),
         (_missing_shard, "model-1.safetensors: no such file"),
+        (_outer_shard, "names a file outside the folder: '../outer.safetensors'"),
         (_no_tokenizer, "tokenizer"),
         (_large_tokenizer, "17"),
     ],

@@ -196,6 +196,11 @@ def test_learned_queries_need_no_places():
 
 @pytest.mark.usefixtures("no_shape_checks")
 def test_parts_that_do_not_fit_are_refused():
+    for name, value in {"groups": 0, "radius": 0.0, "extent": (1.0, 0.0, 1.0)}.items():
+        with pytest.raises(ValueError, match=f"{name} must be positive, got 0"):
+            make_reader(**{name: value})
+    with pytest.raises(ValueError, match="extent must be three sides, got 2"):
+        make_reader(extent=(1.0, 2.0))
     writer = SetWriter(12, 3, axes=3, num_queries=4, blocks=1, centers="items")
     core = make_detector("transformer").core
     with pytest.raises(TypeError, match=r'must be Placed with centers="items", got Unpadded'):

@@ -47,9 +47,18 @@ def test_numbers_are_in_the_units_of_their_targets_and_the_loss_in_deviations(er
     close(writer.answer(vector), torch.tensor([[10.0, -2.0]] * ROWS, dtype=torch.float64))
 
 
-def test_numbers_reject_an_unknown_error():
-    with pytest.raises(ValueError, match="squared or absolute, got 'cubed'"):
-        NumberWriter(DIM, error="cubed")
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"means": ()}, "equally many and at least one, got 0 and 1"),
+        ({"means": (1.0, 2.0)}, "equally many and at least one, got 2 and 1"),
+        ({"deviations": (0.0,)}, "must be positive"),
+        ({"error": "cubed"}, "squared or absolute, got 'cubed'"),
+    ],
+)
+def test_numbers_reject_invalid_scales(settings, message):
+    with pytest.raises(ValueError, match=message):
+        NumberWriter(DIM, **settings)
 
 
 def test_loss_of_tags_is_that_of_tagged_items_only():

@@ -21,6 +21,8 @@ from regard.system.extras import import_extra
 AXES = ("x", "y", "z")
 _MAX_METERS = 1e9
 """The middle of such coordinates is exact to a millionth."""
+_MAX_NUMBERS = 10_000
+"""Numbers of a point in a PCD, which its header states."""
 
 
 def parse_cloud(content: bytes, name: str, features: Sequence[str] = ()) -> NDArray[np.float64]:
@@ -79,6 +81,12 @@ def _parse_ply(content: bytes, name: str, columns: Sequence[str]) -> NDArray[np.
 
 def _parse_pcd(content: bytes, name: str, columns: Sequence[str]) -> NDArray[np.float64]:
     pypcd4 = import_extra("pypcd4", name)
+    stated = re.search(rb"^COUNT((?:[ \t]+\d{1,9})+)\s*$", content, re.MULTILINE)
+    numbers = sum(map(int, stated[1].split())) if stated else 0
+    if numbers > _MAX_NUMBERS:  # pypcd4 makes a column of each
+        raise UserError(
+            f"{name}: a point may have {_MAX_NUMBERS:,} numbers, its header states {numbers:,}."
+        )
     try:
         cloud = pypcd4.PointCloud.from_fileobj(io.BytesIO(content))
         stated, data = cloud.metadata.points, cloud.pc_data

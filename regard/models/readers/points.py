@@ -48,6 +48,7 @@ class PointReader(Reader):
     groups:    number of items.
     neighbors: number k of points in a group.
     radius:    largest distance r of a point from the center of its group, in meters.
+    Raises:    ValueError if a size is not positive.
     """
 
     def __init__(
@@ -62,6 +63,12 @@ class PointReader(Reader):
         dropout: float = 0.0,
     ):
         super().__init__()
+        sizes = {"groups": groups, "neighbors": neighbors, "radius": radius, "extent": min(extent)}
+        for name, value in sizes.items():
+            if not value > 0:
+                raise ValueError(f"{name} must be positive, got {value}")
+        if len(extent) != 3:
+            raise ValueError(f"extent must be three sides, got {len(extent)}")
         self.dim, self.groups, self.neighbors, self.radius = dim, groups, neighbors, radius
         self.numbers = 3 + features
         hidden = -(-dim // 2)

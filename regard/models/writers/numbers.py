@@ -27,6 +27,8 @@ class NumberWriter(VectorWriter):
 
     means, deviations: of the training targets, one for each number.
     error: squared or absolute. options: of VectorWriter.
+    Raises: ValueError if means is empty or differs from deviations in length, or a deviation is not
+            positive.
     """
 
     def __init__(
@@ -38,6 +40,13 @@ class NumberWriter(VectorWriter):
         error: str = "squared",
         **options: Any,
     ):
+        if not means or len(means) != len(deviations):
+            raise ValueError(
+                f"means and deviations must be equally many and at least one, got {len(means)} and "
+                f"{len(deviations)}"
+            )
+        if not all(deviation > 0 for deviation in deviations):
+            raise ValueError(f"deviations must be positive, got {tuple(deviations)}")
         if error not in ("squared", "absolute"):
             raise ValueError(f"error must be squared or absolute, got {error!r}")
         super().__init__(dim, len(means), **options)

@@ -26,7 +26,9 @@ from torch import Tensor
 from regard.decode.finished import Candidates, FinishedHypotheses
 from regard.decode.greedy import greedy
 from regard.decode.hypothesis import Hypothesis, Rules, expand_max_length
+from regard.decode.rules import NO_RULES, TokenRules
 from regard.decode.stepper import Source, StateT, Stepper, device_of_source, size_of, trace_likely
+from regard.decode.terms import RequiredTerms
 from regard.trace import Trace
 
 
@@ -50,6 +52,7 @@ def beam(
     banned: Sequence[int] = (),
     length_penalty: float = 1.0,
     n_best: int = 1,
+    token_rules: TokenRules = NO_RULES,
     trace: Trace | None = None,
     found: Sequence[list[int]] | None = None,
 ) -> list[list[Hypothesis]]:
@@ -61,6 +64,7 @@ def beam(
                 A hypothesis of that length without EOS is cut (`finished` is False) and scored like
                 the others.
     banned:     ids that are never generated (usually PAD and BOS).
+    token_rules: rules that depend on the tokens so far; its glossary is of these sentences.
     trace:      receives the steps, the hypotheses after each step and the outputs (regard.trace).
     found:      as in `greedy`; not filled by a beam above 1.
     The caller sets the model to eval mode; gradients are not recorded.
@@ -70,13 +74,13 @@ def beam(
     Raises: ValueError if an argument is out of range (see also `Rules` and `expand_max_length`), if
             logits hold NaN, or if no allowed token has a probability above 0.
     """
-    rules = Rules(bos=bos, eos=eos, banned=tuple(banned), length_penalty=length_penalty)
+    terms = RequiredTerms(token_rules.glossary, eos) if token_rules.glossary else None
+    rules = Rules(
+        bos=bos, eos=eos, banned=tuple(banned), length_penalty=length_penalty, tokens=token_rules
+    )
     max_lengths = expand_max_length(max_length, size_of(source))
-    if beam < 1:
-        raise ValueError(f"beam must be at least 1, got {beam}")
-    if not 1 <= n_best <= beam:
-        raise ValueError(f"n_best must be from 1 to beam ({beam}), got {n_best}")
-    if beam == 1 or not max_lengths:
+    _check_widths(beam, n_best)
+    if (beam == 1 and terms is None) or not max_lengths:
         return greedy(
             stepper,
             source,
@@ -85,11 +89,11 @@ def beam(
             max_length=max_lengths,
             banned=banned,
             length_penalty=length_penalty,
+            token_rules=token_rules,
             trace=trace,
             found=found,
         )
-    device = device_of_source(source)
-    count = len(max_lengths)
+    device, count = device_of_source(source), len(max_lengths)
     # powers[length] = length^alpha, rounded once so that scores and bounds compare exactly.
     lengths = torch.arange(max(max_lengths) + 1, dtype=torch.float64, device="cpu")
     powers = (lengths**rules.length_penalty).to(device, torch.float32)
@@ -100,21 +104,26 @@ def beam(
     )
     finished = FinishedHypotheses(count, n_best=n_best, device=device)
     tokens = torch.full((count,), rules.bos, dtype=torch.int64, device=device)
+    past = tokens.new_zeros(count, 0) if token_rules.active else None
     state = stepper.start(source)
     history: list[Candidates] = []
     for step in range(1, max(max_lengths) + 1):
         if trace is not None:
             trace.begin_step(live.sentence.repeat_interleave(live.log_prob.shape[1]).tolist())
         logits, state = stepper.step(tokens, state)
-        log_probs = rules.log_probs(logits)
+        log_probs = rules.log_probs(logits, past)
         trace_likely(trace, log_probs, 2 * beam)
         candidates = _expand(live, log_probs, 2 * beam)
+        if terms is not None and past is not None:
+            candidates = terms.allocate(
+                candidates, log_probs, past, live.sentence, live.limit == step
+            )
         ends = (candidates.token == rules.eos) | (live.limit == step)[:, None]
         first = Candidates(*(field[:, :beam] for field in candidates))
         score = (first.log_prob / powers[step]).masked_fill(~ends[:, :beam], -torch.inf)
         finished.add(live.sentence, score, first, step=step)
         candidates = _select_unfinished(candidates, ends, beam)
-        bound = candidates.log_prob[:, 0] / powers[live.limit]
+        bound = candidates.log_prob.amax(1) / powers[live.limit]
         done = (bound <= finished.score[live.sentence, -1]).tolist()
         if all(done):
             break
@@ -127,6 +136,7 @@ def beam(
             candidates = Candidates(*(field[index] for field in candidates))
         history.append(Candidates(*(field.flatten() for field in candidates)))
         log_prob, rows, tokens = history[-1]
+        past = None if past is None else torch.cat((past[rows], tokens[:, None]), 1)
         if trace is not None:
             trace.add_beams(rows.tolist(), tokens.tolist(), log_prob.tolist())
         state = state.reorder(rows) if same_rows else state.select(rows)
@@ -134,11 +144,16 @@ def beam(
         trace.add_outputs(finished.outputs(history))
     results = finished.hypotheses(history, eos=rules.eos)
     if [] in results:
-        sentence = results.index([])
-        raise ValueError(
-            f"some allowed token must have a probability above 0, got none in sentence {sentence}"
-        )
+        raise token_rules.none_left(f" in sentence {results.index([])}")
     return results
+
+
+def _check_widths(beam: int, n_best: int) -> None:
+    """Raise ValueError for a beam or a number of hypotheses out of range."""
+    if beam < 1:
+        raise ValueError(f"beam must be at least 1, got {beam}")
+    if not 1 <= n_best <= beam:
+        raise ValueError(f"n_best must be from 1 to beam ({beam}), got {n_best}")
 
 
 def stable_topk(

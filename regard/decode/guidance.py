@@ -18,6 +18,7 @@ from torch import Tensor
 
 from regard.attention.masks import Padded
 from regard.decode.config import DrawingConfig
+from regard.decode.rules import make_rules
 from regard.decode.sample import filter_logits
 from regard.decode.stepper import StateT, Stepper, trace_likely
 from regard.trace import SearchOutput, Trace
@@ -50,6 +51,7 @@ def sample_guided(
     if len(seeds) != rows:
         raise ValueError(f"seeds must be one for each of {rows} rows, got {len(seeds)}")
     device, is_guided = source.items.device, config.guidance != 1
+    rules = make_rules(config)
     uniforms = torch.empty(length, rows, dtype=torch.float64, device="cpu")
     for row, seed in enumerate(seeds):
         generator = torch.Generator("cpu").manual_seed(seed)
@@ -76,6 +78,10 @@ def sample_guided(
             unconditional = log_probs[rows:]
             guided = unconditional + config.guidance * (conditional - unconditional)
             log_probs = torch.where(conditional.isfinite(), guided, conditional)
+        if rules.active and all_tokens:
+            log_probs = log_probs.clone()  # the score is without amounts
+            rules.apply(log_probs, log_probs, torch.stack(all_tokens, 1))
+            rules.check(log_probs)
         tokens = sample_inverse_cdf(filter_logits(log_probs, config), uniform)
         all_log_probs.append(conditional.gather(1, tokens[:, None])[:, 0])
         all_tokens.append(tokens)

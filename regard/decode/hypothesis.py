@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.decode.rules import NO_RULES, TokenRules
 from regard.ops.constants import constant, tensor_of
 
 
@@ -26,7 +27,7 @@ class Hypothesis:
     score: float
     """log_prob / length^length_penalty; hypotheses are ranked by it."""
     log_prob: float
-    """Log-probability of the tokens under the model, including EOS if finished."""
+    """Log-probability of the tokens, EOS included if finished, with the amounts of a penalty."""
     finished: bool
     """True if it ends with EOS, False if it was cut at the maximum length."""
 
@@ -58,6 +59,8 @@ class Rules:
     """Ids that are never generated. The probabilities of the other ids are not renormalized."""
     length_penalty: float = 1.0
     """alpha of the score."""
+    tokens: TokenRules = NO_RULES
+    """Rules that depend on the tokens so far."""
 
     def __post_init__(self) -> None:
         if self.eos in self.banned:
@@ -65,9 +68,12 @@ class Rules:
         if not 0 <= self.length_penalty <= 5:
             raise ValueError(f"length_penalty must be from 0 to 5, got {self.length_penalty}")
 
-    def log_probs(self, logits: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
+    def log_probs(
+        self, logits: Float[Tensor, "rows vocab"], past: Int[Tensor, "rows time"] | None = None
+    ) -> Float[Tensor, "rows vocab"]:
         """Return the log-softmax in float32, with -inf at the banned ids; a new tensor.
 
+        past: tokens so far of each row, by which the rules of tokens are applied.
         Raises: ValueError if EOS or a banned id is outside the vocabulary.
         """
         vocab, ids = logits.shape[-1], sorted((self.eos, *self.banned))
@@ -77,6 +83,8 @@ class Rules:
         if self.banned:
             ids = constant(tensor_of, self.banned, device=logits.device, dtype=torch.int64)
             result.index_fill_(1, ids, -math.inf)
+        if past is not None:
+            self.tokens.apply(result, logits, past)
         return result
 
 

@@ -1,8 +1,9 @@
-"""Sampling from a causal language model with temperature, top-k and top-p (nucleus) filtering.
+"""Sampling from a causal language model with temperature, top-k, top-p (nucleus) and min-p filters.
 
     p(u) ~ exp(logit_u / temperature)     1: the model's distribution; 0: the most likely token
     top_k: only the k most likely tokens
     top_p: the smallest set of most likely tokens with total probability >= p
+    min_p: of these, the tokens whose probability is at least p times the highest one
 
 A model reads at most a context of k tokens. The token after u_1 .. u_n with n > k is predicted from
 
@@ -14,8 +15,8 @@ A model reads at most a context of k tokens. The token after u_1 .. u_n with n >
 
 A prompt of more than k tokens is cut to its last k.
 
-Source: holtzman2020, sections 3.1 to 3.3; context of the last k tokens: lectures, D.14;
-radford2018, section 3.1; windows: beltagy2020, section 3.1.
+Source: holtzman2020, sections 3.1 to 3.3; nguyen2025, section 3 (min-p); context of the last k
+tokens: lectures, D.14; radford2018, section 3.1; windows: beltagy2020, section 3.1.
 """
 
 import math
@@ -27,6 +28,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.decode.config import SampleConfig, SamplingConfig
+from regard.decode.rules import TokenRules, make_rules
 from regard.decode.stepper import trace_likely
 from regard.trace import SearchOutput, Trace
 
@@ -50,7 +52,7 @@ class CausalLanguageModel(Protocol):
 def filter_logits(
     logits: Float[Tensor, "rows vocab"], config: SamplingConfig
 ) -> Float[Tensor, "rows vocab"]:
-    """Return the probabilities after temperature, top-k and top-p filtering."""
+    """Return the probabilities after temperature, top-k, top-p and min-p filtering."""
     logits = logits.float()
     if config.temperature == 0:
         return torch.zeros_like(logits).scatter_(1, logits.argmax(-1, keepdim=True), 1.0)
@@ -65,6 +67,9 @@ def filter_logits(
         # so the most likely token always stays.
         removed = ordered.cumsum(-1) - ordered >= config.top_p * (1 - 1e-6)
         probs = probs.masked_fill(torch.zeros_like(removed).scatter(1, order, removed), 0.0)
+        probs = probs / probs.sum(-1, keepdim=True)
+    if config.min_p > 0:
+        probs = probs.masked_fill(probs < config.min_p * probs.amax(-1, keepdim=True), 0.0)
         probs = probs / probs.sum(-1, keepdim=True)
     return probs
 
@@ -84,6 +89,7 @@ def sample(
     window: int | None,
     seed: int,
     banned: list[int],
+    rules: TokenRules | None = None,
     trace: Trace | None = None,
 ) -> Iterator[int]:
     """Yield config.length tokens that continue the prompt.
@@ -91,12 +97,14 @@ def sample(
     window: maximum context length k, and then config.context applies; None: the model reads all
     tokens.
     banned: ids that are never drawn.
+    rules:  rules of outputs; by default those of `config`.
     trace:  receives the steps and the output (regard.trace); a segment for each context that is
     read anew.
     Raises: ValueError if the prompt is empty, or if logits hold NaN or +inf.
     """
     if not prompt:
         raise ValueError("prompt must hold at least one token, got none")
+    rules = make_rules(config) if rules is None else rules
     generator = torch.Generator().manual_seed(seed)
     tokens = list(prompt)
     context = list(tokens if window is None else tokens[-window:])
@@ -107,6 +115,9 @@ def sample(
     for number in range(1, config.length + 1):
         check_logits(logits)
         logits.index_fill_(1, banned_ids, -math.inf)
+        if rules.active:
+            rules.apply(logits, logits, torch.tensor([tokens], device=run.device))
+            rules.check(logits)
         if config.temperature == 0:
             token = int(logits.argmax(-1))
         else:

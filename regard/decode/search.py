@@ -6,6 +6,7 @@ from rounding in the model.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -16,6 +17,7 @@ from regard.decode.beam import beam
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.progress import begin_progress
+from regard.decode.rules import TokenRules, make_rules
 from regard.decode.stepper import Source, StateT, Stepper
 from regard.system.progress import track
 from regard.trace import Trace
@@ -31,6 +33,7 @@ def search(
     pad: int,
     device: torch.device | str = "cpu",
     length: int = 0,
+    rules: TokenRules | None = None,
     trace: Trace | None = None,
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of each sentence or image, best first, in the order of the inputs.
@@ -39,6 +42,7 @@ def search(
     device: device of the model, for sentences.
     length: number of items that the model reads from an image, which counts as the length of a
             sentence.
+    rules:  rules of outputs; by default those of `config`.
     trace:  receives the batches, steps and outputs (regard.trace).
     PAD and BOS are never generated. Tokens can be read meanwhile (regard.decode.progress).
 
@@ -48,6 +52,7 @@ def search(
     if 0 in lengths:
         number = lengths.index(0)
         raise ValueError(f"sentences must hold at least one id, got none in sentence {number}")
+    rules = make_rules(config, eos=eos) if rules is None else rules
     results: list[list[Hypothesis]] = [[] for _ in lengths]
     progress = begin_progress(len(lengths), beam=config.beam)
     batches = batch_by_length(lengths, budget=config.batch_tokens // config.beam)
@@ -61,6 +66,7 @@ def search(
             ids = [[*inputs[row], *[pad] * (max(sizes) - lengths[row])] for row in rows]
             kind = Unpadded if min(sizes) == max(sizes) else Padded
             source = kind(torch.tensor(ids, device=device), torch.tensor(sizes, device=device))
+        glossary = tuple(rules.glossary[row] for row in rows) if rules.glossary else ()
         found: list[list[int]] = [[] for _ in rows]
         if progress is not None:
             progress.publish(rows, found, eos=eos)
@@ -70,10 +76,11 @@ def search(
             beam=config.beam,
             bos=bos,
             eos=eos,
-            max_length=[config.limit(lengths[row]) for row in rows],
+            max_length=[config.limit(lengths[row], rules.num_required(row)) for row in rows],
             banned=(pad, bos),
             length_penalty=config.length_penalty,
             n_best=config.n_best,
+            token_rules=replace(rules, glossary=glossary),
             trace=trace,
             found=found,
         )

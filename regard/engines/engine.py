@@ -24,6 +24,7 @@ from torch import Tensor
 
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis, Rules
+from regard.decode.rules import TokenRules, make_rules
 from regard.trace import Trace
 
 Ids = Sequence[Sequence[int]]
@@ -69,10 +70,8 @@ class Engine(ABC):
         return self
 
     @abstractmethod
-    def _search(
-        self, ids: Ids, config: DecodeConfig, *, bos: int, eos: int, pad: int, trace: Trace | None
-    ) -> list[list[Hypothesis]]:
-        """Implement `search` for inputs within the limits."""
+    def _search(self, ids: Ids, config: DecodeConfig, **options: Any) -> list[list[Hypothesis]]:
+        """Implement `search` for inputs within the limits; options: bos, eos, pad, rules, trace."""
 
     @abstractmethod
     def _generate(
@@ -83,6 +82,7 @@ class Engine(ABC):
         window: int | None,
         seeds: Sequence[int],
         banned: Sequence[int],
+        rules: TokenRules,
         trace: Trace | None,
     ) -> list[list[int]]:
         """Implement `generate` for at least one prompt, within the limits."""
@@ -95,11 +95,13 @@ class Engine(ABC):
         bos: int,
         eos: int,
         pad: int,
+        rules: TokenRules | None = None,
         trace: Trace | None = None,
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses of each sentence of ids, best first.
 
         PAD and BOS are never generated.
+        rules:  rules of outputs; by default those of `config`.
         trace:  receives the steps and the outputs; only with an engine that `traces`.
         Raises: ValueError for a sentence without ids, an id outside the vocabulary, or a trace that
                 the engine does not support; TypeError if the model is not an encoder-decoder.
@@ -116,7 +118,10 @@ class Engine(ABC):
         _check_ids((bos, eos, pad), limits.target_ids, "bos, eos, pad")
         Rules(bos=bos, eos=eos, banned=(pad, bos))  # checks them
         check_positions(max(map(len, sentences), default=0), limits.positions)
-        return self._search(sentences, config, bos=bos, eos=eos, pad=pad, trace=trace)
+        rules = make_rules(config, eos=eos) if rules is None else rules
+        _check_ids(rules.ids, limits.target_ids, "rules")
+        options: Any = {"bos": bos, "eos": eos, "pad": pad, "rules": rules, "trace": trace}
+        return self._search(sentences, config, **options)
 
     def search_images(
         self, images: Float[Tensor, "batch channels height width"], **settings: Any
@@ -135,6 +140,7 @@ class Engine(ABC):
         window: int | None,
         seeds: Sequence[int],
         banned: Sequence[int],
+        rules: TokenRules | None = None,
         trace: Trace | None = None,
     ) -> list[list[int]]:
         """Return config.length tokens that continue each prompt.
@@ -144,6 +150,7 @@ class Engine(ABC):
         seeds:  one per prompt. The same seeds give the same tokens in the same engine, but not in
                 another one, except at temperature 0.
         banned: ids that are never drawn.
+        rules:  rules of outputs; by default those of `config`.
         trace:  as in `search`; row i of its samples is prompt i.
         Raises: ValueError for an empty prompt, an id outside the vocabulary, a trace that the
                 engine does not support, or a context that slides if the model cannot drop keys and
@@ -174,9 +181,10 @@ class Engine(ABC):
         # The last new token is not read.
         longest = max(map(len, prompts)) + config.length - 1
         check_positions(longest if window is None else min(window, longest), limits.positions)
-        return self._generate(
-            prompts, config, window=window, seeds=seeds, banned=banned, trace=trace
-        )
+        rules = make_rules(config) if rules is None else rules
+        _check_ids(rules.ids, vocab, "rules")
+        options: Any = {"window": window, "seeds": seeds, "banned": banned, "rules": rules}
+        return self._generate(prompts, config, trace=trace, **options)
 
     def _check_trace(self, trace: Trace | None) -> None:
         if trace is not None and not self.traces:

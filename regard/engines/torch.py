@@ -12,6 +12,7 @@ from torch import Tensor
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.progress import begin_progress
+from regard.decode.rules import TokenRules
 from regard.decode.sample import sample
 from regard.decode.search import search
 from regard.engines.buffers import BufferedStepper, steps_in_buffers
@@ -76,6 +77,7 @@ class TorchEngine(Engine):
         window: int | None,
         seeds: Sequence[int],
         banned: Sequence[int],
+        rules: TokenRules,
         trace: Trace | None,
     ) -> list[list[int]]:
         results: list[list[int]] = [[] for _ in prompts]
@@ -86,9 +88,8 @@ class TorchEngine(Engine):
             for number, (prompt, seed) in enumerate(zip(map(list, prompts), seeds, strict=True)):
                 if trace is not None:
                     trace.begin_segment([number])
-                for token in sample(
-                    stepper, prompt, config, window=window, seed=seed, banned=ids, trace=trace
-                ):
+                options: Any = {"window": window, "banned": ids, "rules": rules, "trace": trace}
+                for token in sample(stepper, prompt, config, seed=seed, **options):
                     results[number].append(token)
         return results
 

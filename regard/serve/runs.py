@@ -54,7 +54,7 @@ class ServedRun:
         entry = trained.recipe.entry
         self.answer = entry.answer_of(trained.config)
         """Type of its answers."""
-        most = {"beam": limits.beam, "n_best": limits.beam}
+        most = {"beam": limits.beam, "n_best": limits.beam, "num_samples": limits.beam}
         most |= {"length": limits.length, "max_length": limits.length}
         self.options = option_settings(entry, trained.config, most)
         """Settings of answers that a request may change, by name."""

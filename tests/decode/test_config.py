@@ -14,7 +14,8 @@ def test_limit_grows_with_the_source_up_to_the_cap(source: int, most: int) -> No
     assert DecodeConfig(max_ratio=1.5, max_extra=5, max_length=25).limit(source) == most
 
 
-def test_limit_is_at_least_one() -> None:
+def test_limit_is_at_least_one_and_above_the_minimum_length() -> None:
+    assert DecodeConfig(max_ratio=1.0, max_extra=0, min_length=9).limit(7) == 10
     assert DecodeConfig(max_ratio=0.0, max_extra=0).limit(7) == 1
 
 
@@ -24,6 +25,7 @@ def test_limit_is_at_least_one() -> None:
         ({"beam": 0}, "beam must be from 1 to 1,000, got 0"),
         ({"beam": 2, "n_best": 3}, r"n_best must be at most beam \(2\), got 3"),
         ({"length_penalty": math.nan}, "length_penalty must be a number, got nan"),
+        ({"max_length": 5, "min_length": 5}, r"min_length must be below max_length \(5\), got 5"),
         ({"max_ratio": math.inf}, "max_ratio must be from 0 to 1,000, got inf"),
     ],
 )

@@ -9,6 +9,7 @@ import torch
 from regard.attention.masks import Padded
 from regard.decode.config import DrawingConfig
 from regard.decode.guidance import sample_guided, sample_inverse_cdf
+from regard.errors import UserError
 from tests.helpers import close
 
 EOS = 1
@@ -83,6 +84,15 @@ def test_guidance_scales_the_effect_of_the_source():
 
 def test_temperature_zero_takes_the_likeliest():
     assert draw([2, 3], [1, 2], length=3, temperature=0.0)[0].tolist() == [[2, 2, 2], [1, 1, 1]]
+
+
+def test_rules_of_outputs_hold_and_the_score_is_that_of_the_model():
+    tokens, score = draw([2, 3], [7, 8], length=3, guidance=2.0, no_repeat_ngram_size=1)
+    assert [sorted(row) for row in tokens.tolist()] == [[1, 2, 3]] * 2
+    log_probs = torch.tensor(PROBS).log()[torch.tensor([2, 3])]
+    close(score, log_probs.gather(1, tokens).mean(1))
+    with pytest.raises(UserError, match=r"got none; relax .*: no_repeat_ngram_size"):
+        draw([2], [7], length=4, no_repeat_ngram_size=1)
 
 
 def test_a_row_does_not_depend_on_its_batch():

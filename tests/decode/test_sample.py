@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 import torch
 from torch import Tensor
+from transformers.generation import logits_process as hf
 
 from regard.decode.config import SampleConfig
 from regard.decode.sample import filter_logits, sample
@@ -27,6 +28,10 @@ SHARES = torch.tensor([[0.5, 0.3, 0.15, 0.05]])
         ({"temperature": 1.0, "top_p": 0.5}, [1.0, 0, 0, 0]),
         ({"temperature": 1.0, "top_p": 0.51}, [0.625, 0.375, 0, 0]),
         ({"temperature": 1.0, "top_p": 1e-6}, [1.0, 0, 0, 0]),
+        ({"temperature": 1.0, "min_p": 0.3}, [0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0]),
+        ({"temperature": 1.0, "min_p": 0.31}, [0.625, 0.375, 0, 0]),
+        ({"temperature": 1.0, "min_p": 0.2, "top_k": 2}, [0.625, 0.375, 0, 0]),
+        ({"temperature": 0.5, "min_p": 0.2}, [0.25 / 0.34, 0.09 / 0.34, 0, 0]),
     ],
 )
 def test_filter_logits_by_hand(settings, expected):
@@ -35,6 +40,20 @@ def test_filter_logits_by_hand(settings, expected):
         filter_logits(SHARES.log()[:, order] + 7, SampleConfig(**settings)),
         torch.tensor([expected])[:, order],
     )
+
+
+def test_filters_equal_those_of_transformers():
+    logits = 3 * torch.randn(40, 30)
+    config = SampleConfig(temperature=0.7, top_k=20, top_p=0.95, min_p=0.1)
+    expected = logits
+    for warper in (
+        hf.TemperatureLogitsWarper(0.7),
+        hf.TopKLogitsWarper(20),
+        hf.TopPLogitsWarper(0.95),
+        hf.MinPLogitsWarper(0.1),
+    ):
+        expected = warper(torch.empty(0), expected)
+    close(filter_logits(logits, config), expected.softmax(-1))
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -54,8 +54,10 @@ def texts(completion: Any) -> list[str]:
 
 def test_completions_are_those_of_predict(clients: Clients) -> None:
     prompts = ["a b", "c"]
-    found = clients.complete(prompt=prompts, seed=3, max_tokens=12, temperature=0.9, top_p=0.95)
+    filters = {"top_p": 0.95, "extra_body": {"min_p": 0.1, "repetition_penalty": 1.3}}
+    found = clients.complete(prompt=prompts, seed=3, max_tokens=12, temperature=0.9, **filters)
     options = {"seed": 3, "length": 12, "temperature": 0.9, "top_p": 0.95}
+    options |= filters["extra_body"]
     assert texts(found) == clients.runs["letters"].predict(prompts, **options)
     assert [choice.index for choice in found.choices] == [0, 1]
     assert {choice.finish_reason for choice in found.choices} == {"length"}

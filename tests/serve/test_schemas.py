@@ -66,9 +66,12 @@ def test_options_are_the_settings_of_answers_but_not_those_of_reading() -> None:
     for name, entry in RECIPES.items():
         found[name] = set(option_settings(entry, entry.config(), LIMITS))
     search = {"beam", "length_penalty", "n_best", "max_ratio", "max_extra", "max_length"}
-    sampling = {"temperature", "top_k", "top_p", "seed"}
-    assert found["translate"] == found["dates"] == found["caption"] == search
-    assert found["language"] == sampling | {"length", "context"}
+    repetition = {"no_repeat_ngram_size", "repetition_penalty"}
+    search |= repetition | {"min_length", "target_prefix", "bad_words"}
+    sampling = repetition | {"temperature", "top_k", "top_p", "min_p", "seed"}
+    assert found["dates"] == found["caption"] == search
+    assert found["translate"] == search | {"method", "num_samples"}  # a glossary is a file
+    assert found["language"] == sampling | {"length", "context", "bad_words"}
     assert found["draw"] == sampling | {"guidance", "n_best"}
     assert found["reviews"] == found["images"] == {"n_best", "threshold"}
     assert found["boxes"] == found["points"] == found["events"] == {"threshold"}

@@ -13,8 +13,9 @@ import platform
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ import torch
 from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis, make_hypothesis
 from regard.decode.progress import UNWRITTEN, DecodingProgress, begin_progress
+from regard.decode.rules import NO_RULES, TokenRules
 from regard.decode.sample import check_logits, filter_logits, num_reread
 from regard.decode.search import batch_by_length
 from regard.engines.compiled.program import Context, PackedTransformer, Workspace
@@ -41,6 +43,7 @@ from regard.native.decoder.layout import (
     VALUE_SIZE,
 )
 from regard.native.decoder.packed_weights import KINDS
+from regard.native.decoder.rules import PackedRules, Past
 from regard.native.decoder.search import FINISHED, IS_NAN, IS_NONE, IS_PAST
 from regard.native.processor import IS_SUPPORTED_CPU
 from regard.system.progress import track
@@ -92,11 +95,10 @@ class CompiledEngine(Engine):
         return self._free[os.getpid()]
 
     def _search(
-        self, ids: Ids, config: DecodeConfig, *, bos: int, eos: int, pad: int, trace: Trace | None
+        self, ids: Ids, config: DecodeConfig, *, trace: Trace | None, **options: Any
     ) -> list[list[Hypothesis]]:
         progress = begin_progress(len(ids), beam=config.beam)
-        options = {"config": config, "progress": progress, "bos": bos, "eos": eos, "pad": pad}
-        search_batch = partial(_search_batch, ids, **options)
+        search_batch = partial(_search_batch, ids, config=config, progress=progress, **options)
         lengths = [len(sentence) for sentence in ids]
         results: list[list[Hypothesis]] = [[] for _ in ids]
         batches = self._batches(lengths, config)
@@ -146,6 +148,7 @@ class CompiledEngine(Engine):
         window: int | None,
         seeds: Sequence[int],
         banned: Sequence[int],
+        rules: TokenRules,
         trace: Trace | None,
     ) -> list[list[int]]:
         size = max(1, min(_BATCH_SIZE, -(-len(prompts) // self._workers)))
@@ -154,7 +157,8 @@ class CompiledEngine(Engine):
 
         def generate_batch(rows: slice, workspace: Workspace) -> list[list[int]]:
             texts, text_seeds = prompts[rows], seeds[rows]
-            batch = _Generation(workspace, texts, text_seeds, config, window=window, banned=banned)
+            options: dict[str, Any] = {"window": window, "banned": banned, "rules": rules}
+            batch = _Generation(workspace, texts, text_seeds, config, **options)
             if progress is not None:
                 numbers = range(len(prompts))[rows]
                 progress.publish(numbers, map(memoryview, batch.out))
@@ -173,19 +177,21 @@ def _search_batch(
     *,
     config: DecodeConfig,
     progress: DecodingProgress | None,
+    rules: TokenRules,
     bos: int,
     eos: int,
     pad: int,
 ) -> list[list[Hypothesis]]:
     lengths = [len(sentences[row]) for row in rows]
     starts, groups = np.cumsum([0, *lengths]), _groups(lengths)
-    limits = np.array([config.limit(length) for length in lengths])
+    limits = np.array([config.limit(length, rules.num_required(0)) for length in lengths])
     ids = np.concatenate([sentences[row] for row in rows]).astype(np.int64)
     steps, most, shape = int(limits.max()), len(rows) * config.beam, (len(rows), config.n_best)
     powers = torch.arange(steps + 1, dtype=torch.float64, device="cpu") ** config.length_penalty
     batch = search.SearchBatch(ids, starts, np.array(groups), limits)
     banned = _mask(workspace.model, (pad, bos))
-    rules = search.SearchRules(config.beam, powers.float().numpy(), bos, eos, banned)
+    packed = _pack_rules(rules)
+    settings = search.SearchRules(config.beam, powers.float().numpy(), bos, eos, banned, packed)
     scores, log_probs = np.full(shape, -np.inf, np.float32), np.zeros(shape)
     tokens = np.full((*shape, steps), UNWRITTEN, np.int32)
     if progress is not None:
@@ -196,13 +202,13 @@ def _search_batch(
         rows=max(encoded, most), positions=max(*lengths, steps), sources=int(starts[-1])
     )
     memory = workspace.memory(steps * most)
-    outcome = search.search()(context.numbers, batch, rules, *memory, outputs, location)
+    outcome = search.search()(context.numbers, batch, settings, *memory, outputs, location)
     _check_overflow(context)
     step, row = location.tolist()
     if outcome == IS_PAST:
         check_positions(step, workspace.model.limits.positions)
     if outcome != FINISHED:
-        raise ValueError(_error_message(outcome, f" at step {step} of sentence {rows[row]}"))
+        raise _to_error(outcome, rules, f" at step {step} of sentence {rows[row]}")
     results = []
     for row in range(len(rows)):
         hypotheses = []
@@ -212,7 +218,7 @@ def _search_batch(
             score = log_prob / len(found) ** config.length_penalty
             hypotheses.append(make_hypothesis(found, eos=eos, score=score, log_prob=log_prob))
         if not hypotheses:
-            raise ValueError(_error_message(IS_NONE, f" in sentence {rows[row]}"))
+            raise _to_error(IS_NONE, rules, f" in sentence {rows[row]}")
         results.append(hypotheses)
     return results
 
@@ -233,6 +239,7 @@ class _Generation:
         *,
         window: int | None,
         banned: Sequence[int],
+        rules: TokenRules,
     ):
         self.texts = [list(prompt) for prompt in prompts]
         self.window, self.config, self.vocab = window, config, len(workspace.model.target)
@@ -254,6 +261,11 @@ class _Generation:
         self.tokens, self.lengths = np.zeros((2, len(prompts)), np.int64)
         self.out = np.full((len(prompts), config.length), UNWRITTEN, np.int64)
         self.banned = _mask(workspace.model, banned)
+        tokens = np.zeros((len(prompts), longest + config.length), np.int64)
+        for row, prompt in enumerate(prompts):
+            tokens[row, : len(prompt)] = prompt
+        lengths = np.array([len(prompt) for prompt in prompts])
+        self.rules, self.past = rules, Past(_pack_rules(rules), tokens, lengths)
         self.generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
 
     def run(self) -> list[list[int]]:
@@ -282,7 +294,7 @@ class _Generation:
         if self.config.temperature == 0:
             outcome = self.step(positions, np.zeros((0, 0), np.float32), first, last)
             if outcome != FINISHED:
-                raise ValueError(_error_message(outcome))
+                raise _to_error(outcome, self.rules)
         else:
             for index in range(first, last):
                 self.out[:, index] = self.sample(positions + index - first)
@@ -293,7 +305,7 @@ class _Generation:
     def step(self, positions: np.ndarray, scores: np.ndarray, first: int, last: int) -> int:
         state = self.tokens, positions, self.slots, self.keys, self.values
         outputs = self.out, scores, first, last
-        outcome = generate()(self.context.numbers, *state, self.banned, *outputs)
+        outcome = generate()(self.context.numbers, *state, self.banned, self.past, *outputs)
         _check_overflow(self.context)
         return outcome
 
@@ -302,9 +314,13 @@ class _Generation:
         self.step(positions, logits, 0, 1)
         check_logits(torch.from_numpy(logits))
         logits[:, self.banned] = -np.inf
+        if self.rules.active:
+            self.rules.check(torch.from_numpy(logits))
         probabilities = filter_logits(torch.from_numpy(logits), self.config)
         for row, generator in enumerate(self.generators):
             self.tokens[row] = int(torch.multinomial(probabilities[row], 1, generator=generator))
+            self.past.tokens[row, self.past.lengths[row]] = self.tokens[row]
+        self.past.lengths[:] += 1
         return self.tokens
 
 
@@ -334,10 +350,21 @@ def _check_overflow(context: Context) -> None:
     """Raise ValueError if items overflowed float32 since the last check."""
     if context.numbers[OVERFLOW]:
         context.numbers[OVERFLOW] = 0
-        raise ValueError(_error_message(IS_NAN))
+        raise _to_error(IS_NAN, NO_RULES)
 
 
-def _error_message(outcome: int, where: str = "") -> str:
+def _pack_rules(rules: TokenRules) -> PackedRules:
+    if rules.torch_only:
+        raise ValueError(f"engine 'compiled' does not follow {rules.torch_only}; use 'torch'")
+    eos, size = rules.eos, rules.no_repeat_ngram_size
+    penalty = np.float32(rules.repetition_penalty)
+    words, lengths = [*chain(*rules.bad_words)], map(len, rules.bad_words)
+    arrays = [np.array(ids, np.int64) for ids in (words, [0, *lengths], rules.target_prefix)]
+    arrays[1] = arrays[1].cumsum()
+    return PackedRules(bool(rules.active), eos, rules.min_length, size, penalty, *arrays)
+
+
+def _to_error(outcome: int, rules: TokenRules, where: str = "") -> ValueError:
     if outcome == IS_NAN:
-        return f"logits must not hold NaN or infinity, got one{where}"
-    return f"some allowed token must have a probability above 0, got none{where}"
+        return ValueError(f"logits must not hold NaN or infinity, got one{where}")
+    return rules.none_left(where)

@@ -15,6 +15,7 @@ from regard.native.decoder import layout
 from regard.native.decoder.blocks import encode, step
 from regard.native.decoder.layout import floats, table_of
 from regard.native.decoder.matmul import PANELS
+from regard.native.decoder.rules import Past
 from regard.native.decoder.tiles import PANEL
 from regard.native.decoder.top_tokens import top_tokens
 
@@ -29,8 +30,8 @@ _NONE = np.float32(-np.inf)
 # limits (sentences,): maximum number of tokens of each output, including EOS.
 SearchBatch = namedtuple("SearchBatch", "ids starts groups limits")
 # width: hypotheses per sentence; 1 is greedy search, which ends at the first EOS.
-# powers (tokens,): length^alpha of each length. banned (vocab,).
-SearchRules = namedtuple("SearchRules", "width powers bos eos banned")
+# powers (tokens,): length^alpha of each length. banned (vocab,). tokens: PackedRules.
+SearchRules = namedtuple("SearchRules", "width powers bos eos banned tokens")
 # scores (sentences, n_best): best first; minus infinity for missing hypotheses.
 # log_probs and lengths as scores, lengths with EOS. tokens (sentences, n_best, tokens): those of
 # greedy search are written at each step, so that another thread may read them.
@@ -146,7 +147,7 @@ def search(context, batch, rules, keys, values, results, location):
     for row in range(count):
         begins[row], ends[row] = batch.starts[row], batch.starts[row + 1]
     top, totals = np.zeros((most, branching), np.int64), np.zeros((most, branching), np.float32)
-    counts = np.zeros_like(cursors)
+    counts, lengths = np.zeros_like(cursors), np.zeros_like(cursors)
     candidates = _Candidates(np.zeros(branching, np.int64), np.zeros(branching, np.int64),
                              np.zeros(branching, np.float32))  # fmt: skip
     zeros, num_positions = (
@@ -163,7 +164,9 @@ def search(context, batch, rules, keys, values, results, location):
             context, tokens, positions, rows, old.slots, keys, values, sources, begins, ends
         )
         log_probs = old.log_probs if width > 1 else zeros
-        top_tokens(context, outputs, rows, log_probs, rules.banned, top, totals, counts)
+        lengths[:] = length - 1
+        past = Past(rules.tokens, old.tokens, lengths)
+        top_tokens(context, outputs, rows, log_probs, rules.banned, past, top, totals, counts)
         remaining, at, begin = 0, first_of[0], first_of[0]
         for number in range(live):
             sentence, end, first = sentence_of[number], first_of[number + 1], at

@@ -2,7 +2,8 @@
 
     log p_v = z_v - max z - log sum_v e^{z_v - max z}       z = h E^T
 
-Of equal log-probabilities, the lower token comes first.
+Rules of outputs change z after the sum (regard.native.decoder.rules). Of equal log-probabilities,
+the lower token comes first.
 """
 
 import math
@@ -12,6 +13,7 @@ import numpy as np
 from regard.native.compile import jit
 from regard.native.decoder.layout import LOGITS, VOCAB, address, floats, table_of
 from regard.native.decoder.matmul import PANELS, SET, product
+from regard.native.decoder.rules import apply_rules
 from regard.native.decoder.simd import row_max, sum_exp
 from regard.native.decoder.tiles import PANEL
 
@@ -27,7 +29,7 @@ def compute_logits(context, items, first, rows):
 
 
 @jit
-def _row_top_tokens(row_logits, vocab, width, log_prob, banned, tokens, totals):
+def _row_top_tokens(row_logits, vocab, width, log_prob, banned, past, row, tokens, totals):
     """Select one row's most likely continuations by log p + log_prob, in ties the lower token.
 
     Returns their number, or -1 if the logits hold NaN.
@@ -37,6 +39,7 @@ def _row_top_tokens(row_logits, vocab, width, log_prob, banned, tokens, totals):
     norm = sum_exp(start, top, width)
     if not norm > 0:
         return -1
+    apply_rules(past, row, row_logits)
     log_norm, count, least = np.float32(math.log(norm)), 0, _NONE
     for begin in range(0, width, PANEL):
         if ((row_max(start + 4 * begin, PANEL) - top) - log_norm) + log_prob <= least:
@@ -57,7 +60,7 @@ def _row_top_tokens(row_logits, vocab, width, log_prob, banned, tokens, totals):
 
 
 @jit
-def top_tokens(context, items, rows, log_probs, banned, tokens, totals, counts):
+def top_tokens(context, items, rows, log_probs, banned, past, tokens, totals, counts):
     """Set tokens, totals (rows, n) to the top continuations, counts to their number, -1 for NaN."""
     vocab, logits, table = context[VOCAB], floats(context, LOGITS), table_of(context)
     width = table[table.shape[0] - 1, PANELS] * PANEL
@@ -68,5 +71,5 @@ def top_tokens(context, items, rows, log_probs, banned, tokens, totals, counts):
         for row in range(count):
             at = first + row
             counts[at] = _row_top_tokens(
-                logits[row], vocab, width, log_probs[at], banned, tokens[at], totals[at]
+                logits[row], vocab, width, log_probs[at], banned, past, at, tokens[at], totals[at]
             )

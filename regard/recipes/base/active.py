@@ -81,10 +81,20 @@ class ActiveModel:
         shared._engine = engine.share() if self._decodes else None
         return shared
 
-    def engine_for(self, *, traced: bool) -> Engine:
-        """Return the engine that decodes; traced: torch, whose attention can be recorded."""
+    def engine_for(self, *, traced: bool, torch_for: str = "") -> Engine:
+        """Return the engine that decodes; traced: torch, whose attention can be recorded.
+
+        torch_for: setting that torch alone follows, in place of other engines if they are float32.
+        """
         if traced or not self._decodes:
             return TorchEngine(self.model)
         if self._engine is None and self.is_owned:
             self.compile()
-        return self._engine or TorchEngine(self.model)
+        engine = self._engine or TorchEngine(self.model)
+        if not torch_for or engine.name == "torch":
+            return engine
+        if engine.compute_type != "float32":
+            rounded = f"engine {engine.name!r} computes in {engine.compute_type}"
+            raise UserError(f"{torch_for} is followed by engine 'torch' alone, and {rounded}")
+        warn_caller(f"engine 'torch' is used, which is slower: {torch_for} needs it")
+        return TorchEngine(self.model)

@@ -14,7 +14,7 @@ class GeneratedText(TypedDict):
 
     text: str
     score: float
-    """log_prob / length^length_penalty, in nats."""
+    """log_prob / length^length_penalty, in nats; with `method` mbr, the mean chrF."""
     log_prob: float
     """Sum of the log-probabilities of its tokens, in nats."""
     finished: bool

@@ -14,6 +14,7 @@ from regard.data.tokenizer import Ends, Tokenizer
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis, Rules
 from regard.decode.progress import check_beam
+from regard.decode.rules import TokenRules, make_rules
 from regard.decode.teacher import trace_outputs
 from regard.look.maps import SampleMaps
 from regard.look.measures import decoder_contribution_map
@@ -115,6 +116,11 @@ class DecoderRecipe(Recipe[ConfigT]):
         """Return the first input of a decoder, the id that ends an output, and padding."""
         own = self.tokenizer.specials
         return {"bos": own.start, "eos": own.eos, "pad": own.pad}
+
+    def token_rules(self, rows: Sequence[Any]) -> TokenRules:
+        """Return the rules of outputs of rows in ids. Raises UserError for a word without ids."""
+        eos = self.search_ids()["eos"]
+        return make_rules(self.search_config(), eos=eos, tokenizer=self.tokenizer)
 
     def check_progress(self) -> None:
         check_beam(self.settings.decode.beam)

@@ -101,7 +101,9 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
     ) -> Results:
         pairs, encoded = dataset.data, dataset.targets
         count = len(encoded) if limit is None else min(limit, len(encoded))
-        rows = [Prompt("", encoded.sources[i].tolist(), i + 1) for i in range(count)]
+        rows = []
+        for i in range(count):
+            rows.append(Prompt(pairs.sources[i], encoded.sources[i].tolist(), i + 1))
         hypotheses = self.change({"n_best": 1}).forward(inference, rows)
         outputs = [self.tokenizer.decode(best.tokens) for best, *_ in hypotheses]
         references = (pairs.references or [[target] for target in pairs.targets])[:count]
@@ -134,11 +136,12 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
     def forward(
         self, inference: ActiveModel, rows: Sequence[Prompt], trace: Trace | None = None
     ) -> list[list[Hypothesis]]:
-        engine = inference.engine_for(traced=trace is not None)
+        rules = self.token_rules(rows)
+        engine = inference.engine_for(traced=trace is not None, torch_for=rules.torch_only)
         ends = self.source_tokenizer.source_ends
         sources = [[*ends.before, *row.ids, *ends.after] for row in rows]
         config, ids = self.search_config(), self.search_ids()
-        return engine.search(sources, config=config, trace=trace, **ids)
+        return engine.search(sources, config=config, rules=rules, trace=trace, **ids)
 
     def collate(self, rows: Sequence[Prompt]) -> Padded:
         return pad([row.ids for row in rows], self.source_tokenizer.source_ends)

@@ -168,8 +168,8 @@ class CaptionRecipe(DecoderRecipe[CaptionRunConfig], FileRecipe[CaptionRunConfig
         self, inference: ActiveModel, rows: Sequence[NDArray[np.uint8]], trace: Trace | None = None
     ) -> list[list[Hypothesis]]:
         engine = inference.engine_for(traced=trace is not None)
-        config, length = self.search_config(), self.config.positions
-        options = {"config": config, "length": length, "trace": trace}
+        rules, length = self.token_rules(rows), self.config.positions
+        options = {"config": self.search_config(), "length": length, "rules": rules, "trace": trace}
         return engine.search_images(stack_images(rows), **options, **self.search_ids())
 
     def collate(self, rows: Sequence[NDArray[np.uint8]]) -> Tensor:

@@ -32,6 +32,7 @@ from regard.data.text.corpus import Corpus, has_documents, make_corpus, read_cor
 from regard.data.text.windows import WindowBatches
 from regard.data.tokenizer import Ends, Tokenizer, load_tokenizer
 from regard.decode.progress import UNWRITTEN
+from regard.decode.rules import make_rules
 from regard.decode.sample import contexts
 from regard.decode.teacher import trace_outputs
 from regard.errors import UserError
@@ -199,9 +200,9 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         prompts, sampling = [row.ids for row in rows], self.config.sample
         seeds = [sampling.seed * 1_000_003 + row.number for row in rows]
         engine, banned = inference.engine_for(traced=trace is not None), self.banned
-        generated = engine.generate(
-            prompts, sampling, seeds=seeds, trace=trace, window=self._read_window, banned=banned
-        )
+        rules = make_rules(sampling, tokenizer=self.tokenizer)
+        options: Any = {"window": self._read_window, "banned": banned, "rules": rules}
+        generated = engine.generate(prompts, sampling, seeds=seeds, trace=trace, **options)
         outputs = []
         # The pass for the scores belongs to no sample.
         with nullcontext() if trace is None else trace.segment([]):

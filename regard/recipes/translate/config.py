@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from regard.data.config import PairsConfig, PairTokenizerConfig
-from regard.decode.config import DecodeConfig
+from regard.decode.config import TranslationDecodeConfig
 from regard.models.config import ModelConfig
 from regard.recipes.base.answers import GeneratedTexts
 from regard.recipes.base.config import limit_input_length
@@ -31,7 +31,7 @@ class TranslateRunConfig:
         steps=6000, lr=2.5e-3, warmup=800, schedule="cosine", precision="auto", validate_every=250
     )
     """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
-    decode: DecodeConfig = DecodeConfig()
+    decode: TranslationDecodeConfig = TranslationDecodeConfig()
     """Search for outputs, in `evaluate` and `predict`."""
     bleu: BleuConfig = BleuConfig()
     """Settings of BLEU (sacrebleu), which are part of its signature."""

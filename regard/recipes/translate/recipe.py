@@ -1,16 +1,25 @@
 """Recipe `translate`: sequence-to-sequence models of the user's own text pairs, scored by BLEU."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
+
+import torch
 
 from regard.data.batches import EncodedPairs
 from regard.data.text.pairs import Pairs, add_references, read_split
 from regard.data.tokenizer import Tokenizer, train_tokenizers
+from regard.decode.hypothesis import Hypothesis
+from regard.decode.mbr import SamplingRules, rank_by_utility
+from regard.decode.rules import TokenRules
 from regard.errors import UserError
-from regard.recipes.base.recipe import Dataset, FileRecipe
+from regard.recipes.base.active import ActiveModel
+from regard.recipes.base.recipe import Dataset, FileRecipe, Prompt
 from regard.recipes.base.text_to_text import TextToTextRecipe
-from regard.recipes.metrics.text import bleu, further_scores
+from regard.recipes.metrics.text import bleu, chrf, further_scores
 from regard.recipes.translate.config import TranslateRunConfig
+from regard.recipes.translate.glossary import Glossary
+from regard.trace import Trace
 
 
 class TranslateRecipe(TextToTextRecipe[TranslateRunConfig], FileRecipe[TranslateRunConfig]):
@@ -36,6 +45,39 @@ class TranslateRecipe(TextToTextRecipe[TranslateRunConfig], FileRecipe[Translate
     ) -> dict[str, Any]:
         scores = bleu(outputs, references, self.config.bleu)
         return scores | further_scores(outputs, references) if is_test else scores
+
+    def check_progress(self) -> None:
+        super().check_progress()
+        if self.config.decode.method == "mbr":
+            raise UserError("tokens can be read while decoding only with method beam, got mbr")
+
+    def token_rules(self, rows: Sequence[Prompt]) -> TokenRules:
+        rules, path = super().token_rules(rows), self.config.decode.glossary
+        if self.config.decode.method == "mbr":
+            generator = torch.Generator("cpu").manual_seed(1)  # for each text anew
+            return SamplingRules(**vars(rules), generator=generator)
+        if path is None:
+            return rules
+        glossary = Glossary(path, self.source_tokenizer, self.tokenizer)
+        terms = tuple(glossary.terms_of(row.text) for row in rows)
+        return dataclasses.replace(rules, glossary=terms)
+
+    def forward(
+        self, inference: ActiveModel, rows: Sequence[Prompt], trace: Trace | None = None
+    ) -> list[list[Hypothesis]]:
+        decode = self.config.decode
+        if decode.method == "beam":
+            return super().forward(inference, rows, trace)
+        if trace is not None:
+            raise UserError("a search is shown with decode.method beam, got mbr")
+        greedy, ranked = self.change({"beam": 1, "n_best": 1}), []
+        for row in rows:
+            found = TextToTextRecipe.forward(greedy, inference, [row] * decode.num_samples)
+            samples = [sample for sample, *_ in found]
+            texts = [self.tokenizer.decode(sample.tokens) for sample in samples]
+            best = rank_by_utility(samples, texts, lambda one, other: chrf([one], [[other]]))
+            ranked.append(best[: decode.n_best])
+        return ranked
 
     def fit_tokenizers(self, train: Dataset[Pairs]) -> tuple[Tokenizer, Tokenizer]:
         pairs, config = train.data, self.config.tokenizer

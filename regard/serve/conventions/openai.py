@@ -24,7 +24,8 @@ from regard.serve.schemas import convert_option
 from regard.serve.service import Reply, Service, Token
 from regard.settings.ranges import short_repr
 
-_OPTIONS = {name: name for name in ("temperature", "top_p", "top_k", "seed")}
+_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed")
+_OPTIONS = {name: name for name in _SAMPLING}
 _OPTIONS["max_tokens"] = "length"
 _REFUSED = ("suffix", "presence_penalty", "frequency_penalty", "logit_bias")
 """Fields that would change an answer, but are not supported: they must be 0 or empty."""

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from regard.decode.config import SampleConfig
+from regard.decode.rules import NO_RULES, TokenRules
 from regard.engines.registry import prepare
 from regard.engines.torch import TorchEngine
 from regard.layers.positions.config import AlibiConfig, LearnedConfig, RelativeConfig, RotaryConfig
@@ -57,10 +58,15 @@ def make_prompts() -> list[list[int]]:
 
 
 def check_generation(
-    model: Model, sampling: SampleConfig, window: int | None, *, workers: int = 1
+    model: Model,
+    sampling: SampleConfig,
+    window: int | None,
+    *,
+    workers: int = 1,
+    rules: TokenRules = NO_RULES,
 ) -> list[list[int]]:
     """Check that both engines generate the same tokens, and return them."""
-    options = {"window": window, **OPTIONS}
+    options: dict[str, Any] = {"window": window, "rules": rules, **OPTIONS}
     engine = prepare("compiled", model, workers=workers)
     actual = engine.generate(make_prompts(), sampling, **options)
     assert actual == TorchEngine(model).generate(make_prompts(), sampling, **options)
@@ -77,6 +83,23 @@ def test_generation_equals_torch(config, temperature):
     actual = check_generation(model, sampling, 16, workers=2)
     assert {len(tokens) for tokens in actual} == {40}
     assert not {0, 3} & {token for tokens in actual for token in tokens}
+
+
+WORDS = (*((token,) for token in range(4, 20)), (40, 41), (41, 42))
+RULES = {
+    "ngrams": TokenRules(no_repeat_ngram_size=2),
+    "penalty": TokenRules(repetition_penalty=3.0),
+    "words": TokenRules(bad_words=WORDS),
+    "all": TokenRules(no_repeat_ngram_size=3, repetition_penalty=1.2, bad_words=WORDS),
+}
+
+
+@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_rules_of_outputs_change_the_tokens_as_in_torch(rules, temperature):
+    model, sampling = make_model(SMALL), SampleConfig(length=40, temperature=temperature)
+    found = check_generation(model, sampling, 16, workers=2, rules=rules)
+    assert found != check_generation(model, sampling, 16)
 
 
 CONTEXTS = [("last", name) for name in KINDS]

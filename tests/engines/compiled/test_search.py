@@ -9,9 +9,11 @@ import torch
 
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
+from regard.decode.rules import NO_RULES, TokenRules
 from regard.engines.engine import Engine
 from regard.engines.registry import prepare
 from regard.engines.torch import TorchEngine
+from regard.errors import UserError
 from regard.layers.positions.config import (
     AlibiConfig,
     LearnedConfig,
@@ -105,12 +107,18 @@ def check_same(actual: list[list[Hypothesis]], expected: list[list[Hypothesis]])
 
 
 def check_search(
-    model: Model, sentences: list[list[int]], decode: DecodeConfig, *, workers: int = 1
+    model: Model,
+    sentences: list[list[int]],
+    decode: DecodeConfig,
+    *,
+    workers: int = 1,
+    rules: TokenRules = NO_RULES,
 ) -> list[list[Hypothesis]]:
     """Check that both engines find the same, and return it."""
-    expected = TorchEngine(model).search(sentences, config=decode, **IDS)
+    options: dict[str, Any] = {"config": decode, "rules": rules, **IDS}
+    expected = TorchEngine(model).search(sentences, **options)
     engine = prepare("compiled", model, workers=workers)
-    check_same(engine.search(sentences, config=decode, **IDS), expected)
+    check_same(engine.search(sentences, **options), expected)
     return expected
 
 
@@ -120,6 +128,43 @@ def test_search_equals_torch(config, beam, n_best):
     model = make_model(config)
     decode = DecodeConfig(beam=beam, n_best=n_best, max_length=14)
     check_search(model, make_sentences(), decode, workers=2)
+
+
+RULES = {
+    "min_length": TokenRules(eos=EOS, min_length=12),
+    "ngrams": TokenRules(no_repeat_ngram_size=2),
+    "penalty": TokenRules(repetition_penalty=1.8),
+    "words": TokenRules(bad_words=(*((i,) for i in range(3, 70)), (75, 80), (80, 75), (81, 81))),
+    "prefix": TokenRules(target_prefix=(20, 20, 21)),
+    "all": TokenRules(
+        eos=EOS,
+        min_length=5,
+        no_repeat_ngram_size=1,
+        repetition_penalty=1.2,
+        target_prefix=(20,),
+        bad_words=((30,), (20, 40)),
+    ),
+}
+
+
+@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("beam", [1, 3])
+def test_rules_of_outputs_change_the_search_as_in_torch(rules, beam):
+    model = make_model(KINDS["post"])
+    with torch.no_grad():
+        model.writer.output_table.weight[EOS] *= 8  # so that many finish
+    decode = DecodeConfig(beam=beam, n_best=beam, max_length=14)
+    found = check_search(model, make_sentences(), decode, workers=2, rules=rules)
+    plain = check_search(model, make_sentences(), decode)
+    assert sum(a[0].tokens != b[0].tokens for a, b in zip(found, plain, strict=True)) > 1
+
+
+def test_rules_that_leave_no_token_are_named():
+    model = make_model(SMALL, vocab=6)
+    decode = DecodeConfig(beam=1, max_length=9, min_length=5, no_repeat_ngram_size=1)
+    for engine in (prepare("compiled", model), TorchEngine(model)):
+        with pytest.raises(UserError, match=r"relax one of .*: min_length, no_repeat"):
+            engine.search([[3, 4]], config=decode, **IDS)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])

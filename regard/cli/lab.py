@@ -53,7 +53,7 @@ def run(argv: list[str]) -> int:
     show_help(argv, USAGE, ABOUT, collect_groups(LabOptions()))
     parsed = parse(argv, LabOptions(), NoSettings(), max_positionals=len(CLAIMS) + 1)
     options, names = parsed.own, list(dict.fromkeys(parsed.positionals))
-    if names == ["all"]:
+    if "all" in names:
         names = list(CLAIMS)
     if not names:
         _list_claims(options.json)

@@ -120,15 +120,20 @@ def test_multihead_draws_the_five_steps(model, capture, figures, tmp_path):
 )
 def test_heads_fit_a_page_and_their_columns_hold(width, heads, figures, tmp_path):
     core = TransformerConfig(layers=1, width=width, heads=heads, feedforward=5)
-    capture_sources(model_of(core), SOURCES[1:2], vectors=True).plot(
-        tmp_path / "m.png", view="multihead"
-    )
+    capture = capture_sources(model_of(core), SOURCES[1:2], vectors=True)
+    capture.plot(tmp_path / "m.png", view="multihead")
     across, down = figures[0].get_size_inches() * 2.54
     assert across < 25
     assert down < 29.7
     panels = figures[0].axes[1 : 1 + 8 * heads]
     for number, panel in enumerate(panels):
         assert panel.get_position().x0 == pytest.approx(panels[number % 8].get_position().x0)
+    vectors = capture[0].maps[0].vectors()  # of matrices of weights, the first cells and the last
+    weights = {panels[0]: vectors.projection("query", 0)[0].T}
+    weights[figures[0].axes[-2]] = vectors.projections["output"].T
+    for panel, numbers in weights.items():
+        drawn = panel.get_images()[0].get_array().filled(np.nan)
+        assert drawn == pytest.approx(shown(numbers.numpy(), (8, 8)), nan_ok=True)
 
 
 def shown(numbers: np.ndarray, most: tuple[int, int]) -> np.ndarray:

@@ -38,8 +38,9 @@ _Rows = list[tuple[str, list[Matrix]]]
 """Rows of matrices, each with a heading."""
 _WIDTH = 9.8
 """Width in inches, beyond which the matrices of a row continue below."""
-_MOST, _MOST_PER_KEY, _MOST_OF_WEIGHT = (24, 8), (24, 5), (5, 8)
-"""Largest number of rows and columns: of vectors, of those beside the keys of one query, of W."""
+_MOST, _MOST_PER_KEY, _MOST_OF_WEIGHT, _MOST_OF_HEADS = (24, 8), (24, 5), (5, 8), (8, 8)
+"""Largest number of rows and columns: of vectors, of those beside the keys of one query, of W, and
+of W where all heads are drawn."""
 _PROJECTIONS = {"Q": "query", "K": "key", "V": "value"}
 
 
@@ -85,15 +86,20 @@ def plot_multihead(figure: Figure, request: FigureRequest) -> None:
             # The heads of a column have one scale, which is above the first.
             bound = max(float(np.abs(one[letter]).max(initial=0)) for one in heads)
             scale = "0 to 1" if letter == "A" else f"\u00b1{bound:.2g}"
+            most, room = numbers.shape, max(side, 0.45)
+            if letter.startswith("W"):
+                most, room = _MOST_OF_HEADS, 0.9
+                scale = f"{numbers.shape[0]} x {numbers.shape[1]}, {scale}"
             matrix = Matrix(
                 letter if head == 0 else "",
                 numbers,
                 names=("" if shown else f"head {head + 1}", ""),
                 is_weights=letter == "A",
                 bound=bound,
-                cell=fit_cell(numbers.shape, side),
+                cell=fit_cell(tuple(map(min, numbers.shape, most)), side),
+                most=most,
                 about=scale if head == 0 else "",
-                room=max(side, 0.45),
+                room=room,
             )
             shown.append(matrix)
         text = f"3  weights, 4  vectors of each of {count} heads; a column has one color scale"
@@ -102,7 +108,8 @@ def plot_multihead(figure: Figure, request: FigureRequest) -> None:
     side = 1.3
     last = [_heat(f"[Z_1, ..., Z_{count}]", joined, side, queries)]
     if "output" in vectors.projections:
-        last.append(_heat("W_O", vectors.projections["output"].T, side))
+        output = _array(vectors.projections["output"].T)
+        last.append(Matrix("W_O", output, most=_MOST_OF_HEADS))
     if vectors.result is not None:
         bias = " + b" if "output bias" in vectors.projections else ""
         last.append(_heat(f"[Z_1, ..., Z_{count}] W_O{bias}", vectors.result, side, queries))
@@ -312,7 +319,7 @@ def _item_matrices(vectors: ReadVectors, queries: list[str], keys: list[str]) ->
     return matrices
 
 
-def _heat(title: str, numbers: Tensor, side: float, rows: Sequence[str] = ()) -> Matrix:
+def _heat(title: str, numbers: Tensor, side: float, rows: Sequence[str]) -> Matrix:
     array = _array(numbers)
     return Matrix(title, array, rows=rows, cell=fit_cell(array.shape, side))
 

@@ -130,7 +130,7 @@ function headPicker(pane: Panel, view: View): HTMLElement | null {
     ...(hasMean(pane.shown.read) && !view.isOfHead ? [{ value: "-1", name: `mean over ${heads.length}` }] : []),
     ...heads.map((name, index) => ({ value: String(index), name: name || String(index + 1) })),
   ];
-  return picker(hasMean(pane.shown.read) ? "Head" : "Score", options, String(pane.shown.head), (value) => pane.choose({ head: Number(value) }));
+  return picker(pane.shown.read.measure === "contribution" ? "Score" : "Head", options, String(pane.shown.head), (value) => pane.choose({ head: Number(value) }));
 }
 
 /** Picker of the number with the darkest color. */

@@ -53,13 +53,14 @@ def run(argv: list[str]) -> int:
     show_help(argv, USAGE, ABOUT, collect_groups(LabOptions()))
     parsed = parse(argv, LabOptions(), NoSettings(), max_positionals=len(CLAIMS) + 1)
     options, names = parsed.own, list(dict.fromkeys(parsed.positionals))
-    if "all" in names:
-        names = list(CLAIMS)
     if not names:
         _list_claims(options.json)
         return DONE
     for name in names:  # before torch is loaded
-        module_of(name)
+        if name != "all":
+            module_of(name)
+    if "all" in names:
+        names = list(CLAIMS)
     with say_if_slow("loading PyTorch"):
         protocol = importlib.import_module("regard.lab.protocol")
         session = importlib.import_module("regard.lab.session")

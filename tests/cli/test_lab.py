@@ -4,7 +4,7 @@ import json
 from contextlib import nullcontext
 
 from regard.cli.main import main
-from regard.lab import protocol
+from regard.lab import protocol, session
 from regard.lab.registry import CLAIMS, known_verdicts
 
 
@@ -21,6 +21,18 @@ def test_list_has_every_claim_with_its_verdict(capsys):
 def test_unknown_claim_names_the_nearest(capsys):
     assert main(["lab", "influense"]) == 2
     assert "unknown claim 'influense'; the nearest are influence" in capsys.readouterr().err
+
+
+def test_all_beside_a_name_is_every_claim_once(tmp_path, capsys, monkeypatch):
+    ran = []
+    monkeypatch.setattr(protocol, "workers", lambda _: nullcontext())
+    monkeypatch.setattr(
+        session, "run_claim", lambda name, **options: (ran.append(name), ("", ""))[1]
+    )
+    assert main(["lab", "variance", "all", "--out", str(tmp_path)]) == 0
+    assert ran == list(CLAIMS)
+    assert main(["lab", "all", "influense"]) == 2
+    assert "unknown claim 'influense'" in capsys.readouterr().err
 
 
 def test_seeds_must_be_different_numbers(capsys):

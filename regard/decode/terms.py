@@ -48,9 +48,8 @@ class RequiredTerms:
         found, best = set(pairs), log_probs.topk(2, dim=1).indices.tolist()
         lacking = [self._find(numbers[row // rows], tuple(own)) for row, own in enumerate(tokens)]
         for row, own in enumerate(lacking):
-            found.update((row, token) for token in best[row])
-            for term, begun in own:
-                found.update([(row, term[begun]), (row, term[0])])
+            following = [*best[row], *(term[begun] for term, begun in own)]
+            found.update((row, token) for token in following)
         index = sorted(found)
         chosen = torch.tensor(index, device=log_probs.device)
         banked: list[list[_Banked]] = [[] for _ in numbers]

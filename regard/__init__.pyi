@@ -17,6 +17,7 @@ from regard.attention.choices import reinforce as reinforce
 from regard.attention.kernels.selection import kernels as kernels
 from regard.attention.masks import Mask as Mask
 from regard.attention.masks import Padded as Padded
+from regard.attention.masks import Related as Related
 from regard.attention.masks import causal as causal
 from regard.attention.masks import dense as dense
 from regard.attention.masks import documents as documents

@@ -22,6 +22,7 @@ from regard.attention.positions import Positions
 from regard.compat.torch import is_eager
 
 Queries = Float[Tensor, "... query query_dim"]
+Keys = Float[Tensor, "... key key_dim"]
 MappedQueries = Float[Tensor, "... query dim"]
 MappedKeys = Float[Tensor, "... key dim"]
 Pairs = Float[Tensor, "... query key"]

@@ -7,11 +7,11 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.attention.axes import align, broadcast_leading, check_part, check_strided, widen
-from regard.attention.biases import Bias, TensorBias
+from regard.attention.biases import Bias, DistanceBias, TensorBias
 from regard.attention.choices import Choice
 from regard.attention.masks import Interval, Mask, intersect, materialize_mask, split_interval
 from regard.attention.masks.base import additive_mask
-from regard.attention.memory.base import KernelCache, KeyValueCache
+from regard.attention.memory.base import KernelCache, KeyValueCache, MemoryView
 from regard.attention.positions import Positions
 from regard.attention.scores import Form, InnerProduct, Score
 from regard.attention.scores.base import check_mapped
@@ -46,6 +46,8 @@ class AttentionInputs(NamedTuple):
     """Queries before the score mapped them, for biases that depend on them."""
     kernel_cache: KernelCache | None = None
     """Results that a kernel computed from these keys; None if the keys are not read again."""
+    held_keys: Tensor | None = None
+    """What a memory holds in place of the keys, for biases that depend on it; None: the keys."""
 
     @property
     def num_axes(self) -> int:
@@ -189,7 +191,11 @@ class AttentionInputs(NamedTuple):
         """Return the bias, broadcasting to the weights, with -inf for the pairs that it hides."""
         if self.bias is None:
             return None
-        return self._align("bias", self.bias(self.raw_query, self.positions))
+        keys = self.keys if self.held_keys is None else self.held_keys
+        if self.num_axes > 3 and not isinstance(self.bias, DistanceBias):
+            keys = _with_heads(keys, self.leading[-1])
+        bias = self.bias(self.raw_query, keys.to(self.raw_query.dtype), self.positions)
+        return self._align("bias", bias)
 
     def split_range_and_mask(self) -> tuple[Interval | None, Tensor | None]:
         """Split the mask into a range of keys per query and a tensor for the rest."""
@@ -281,7 +287,10 @@ def prepare_inputs(
     )
     _check_score(score, form, mapped, keys, positions)
     parts = score, form, choice, softmax, mask, bias
-    return AttentionInputs(mapped, keys, values, *parts, positions, query, kernel_cache)
+    held_keys = None
+    if bias is not None and isinstance(cache, MemoryView):
+        held_keys = align(cache.memory.keys, num_axes)
+    return AttentionInputs(mapped, keys, values, *parts, positions, query, kernel_cache, held_keys)
 
 
 def _check_score(

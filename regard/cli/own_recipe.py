@@ -48,13 +48,19 @@ def write_recipe(argv: list[str]) -> int:
     return DONE
 
 
-def run_own(own: Entry, argv: Sequence[str] | None = None) -> int:
-    """Run a command line (by default sys.argv) with this recipe; return its exit code."""
-    register(own)
+def run_own(own: Entry, *others: Entry, argv: Sequence[str] | None = None) -> int:
+    """Run a command line (by default sys.argv) with these recipes; return its exit code.
+
+    `train` and `sweep` take the first unless another is named.
+    """
+    names = [entry.name for entry in (own, *others)]
+    for entry in (own, *others):
+        register(entry)
     words = list(sys.argv[1:] if argv is None else argv)
     folder = peek_option(words, "run")
     # The settings of a folder that holds a run are used, not those of the recipe.
     is_run = folder is not None and (Path(folder) / "run.json").is_file()
-    if words[:1] in (["train"], ["sweep"]) and not is_run:
+    is_named = words[1:2] and words[1] in names
+    if words[:1] in (["train"], ["sweep"]) and not is_run and not is_named:
         words.insert(1, own.name)
     return main(words)

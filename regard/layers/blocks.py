@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.attention.biases import Bias
 from regard.attention.masks import Mask, causal, intersect, window
 from regard.attention.memory import KeyValueCache, Memory, SlidingMemory, WrittenMemory
 from regard.layers.forms import (
@@ -64,11 +65,15 @@ class EncoderBlock(nn.Module):
         ahead = self.window // 2
         return intersect(padding, window(2 * ahead + 1, ahead))
 
-    def forward(self, items: Items, mask: Mask | None) -> Items:
-        """Return the block's output; mask: of the padding, or `mask(padding)`, built once."""
+    def forward(self, items: Items, mask: Mask | None, bias: Bias | None = None) -> Items:
+        """Return the block's output.
+
+        mask: of the padding, or `mask(padding)`, built once. bias: of the relations of the items.
+        """
         if mask is None or mask.band is None:
             mask = self.mask(mask)
-        items = self.add_attention(items, partial(self.attention, memory_mask=mask))
+        options: dict[str, Any] = {} if bias is None else {"bias": bias}
+        items = self.add_attention(items, partial(self.attention, memory_mask=mask, **options))
         return self.add_feedforward(items, self.feedforward)
 
     def form(self) -> BlockForm:

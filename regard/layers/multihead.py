@@ -197,6 +197,7 @@ class MultiHead(nn.Module):
         *,
         mask: Mask | None = None,
         memory_mask: Mask | None = None,
+        bias: Bias | Tensor | None = None,
         start: Start | None = None,
     ) -> Float[Tensor, "batch query output_dim"]:
         """Return the output of every query.
@@ -204,6 +205,7 @@ class MultiHead(nn.Module):
         memory: keys and values, as `memory` or `extend` returned them; a tensor X: `memory(X,
                 memory_mask)`; None: `memory(query, memory_mask)` (self-attention), with the three
                 projections fused.
+        bias:   of this call, in addition to that of the layer.
         start:  of the queries, for positions that rotate; None: the last query is at the last key.
         Raises: ValueError if memory_mask is given with keys and values.
         """
@@ -216,19 +218,22 @@ class MultiHead(nn.Module):
             if isinstance(memory, KeyValueCache):
                 memory = self.pairs(memory)
             queries, _, _ = self.project(query, None)
-            beta = self._short_beta(query, mask, memory)
+            beta = self._short_beta(query, mask, memory) if bias is None else None
             if beta is not None and isinstance(memory, Memory):
                 heads = self._read_once(queries, memory, beta)
             else:
-                heads = self.read(self._rotate_query(queries, memory, start), memory, mask=mask)
+                queries = self._rotate_query(queries, memory, start)
+                heads = self.read(queries, memory, mask=mask, bias=bias)
             return self.output(self.merge(heads, query))
         queries, keys, values = self.project(query, query)
-        beta = self._short_beta(query, mask) if memory_mask is None else None
+        has_more = memory_mask is not None or bias is not None
+        beta = None if has_more else self._short_beta(query, mask)
         if beta is not None:
             heads = self._read_short(queries, keys, values, beta, mask)
         else:
             pairs = self.pairs(self._memory(keys, values, memory_mask))
-            heads = self.read(self._rotate_query(queries, pairs), pairs, mask=mask)
+            queries = self._rotate_query(queries, pairs)
+            heads = self.read(queries, pairs, mask=mask, bias=bias)
         return self.output(self.merge(heads, query))
 
     def project(

@@ -4,12 +4,13 @@ Weights are drawn in the order of construction, so that the order of the lines o
 part of its results.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
 
 from torch import nn
 
 from regard.attention.scores import ScaledDot
+from regard.errors import UserError
 from regard.layers.pool import AttentionPooling, ClassToken, FirstItem, LastItem, MeanPooling
 from regard.layers.positions.grid import GridPositions
 from regard.layers.positions.rotary import GridRotary
@@ -54,11 +55,27 @@ CORES: dict[type, Callable[..., Core]] = {
 _UNSCALED_STD = 0.02
 """Standard deviation of embeddings that are not scaled: radford2018, section 4.1."""
 ReaderT = TypeVar("ReaderT", bound=TokenReader)
+Parts = Mapping[str, Any]
+"""Parts of one's own by name, in place of those of the config: of a core, those that Transformer
+takes; writer, called as the writer of the model."""
+NO_PARTS: Parts = {}
+_OF_TRANSFORMERS = ("score", "choice", "norm", "positions", "feedforward", "attention")
 
 
-def build_core(config: CoreConfig, **options: Any) -> Core:
-    """Build the core of a config. options: dropout, encodes, decodes and in_order of Core."""
-    return CORES[type(config)](config, **options)
+def build_core(config: CoreConfig, parts: Parts = NO_PARTS, **options: Any) -> Core:
+    """Build the core of a config. options: dropout, encodes, decodes and in_order of Core.
+
+    Raises: UserError for parts of another name, or of a core that is no Transformer.
+    """
+    own = {name: part for name, part in parts.items() if name != "writer"}
+    for name in own:
+        if name not in _OF_TRANSFORMERS:
+            known = ", ".join((*_OF_TRANSFORMERS, "writer"))
+            raise UserError(f"`parts` of a recipe must be among {known}, got {name!r}")
+    if own and not isinstance(config, TransformerConfig):
+        needed = f"--model.core must be transformer for the parts {', '.join(own)} of this recipe"
+        raise UserError(f"{needed}, got {config.name}")
+    return CORES[type(config)](config, **options, **own)
 
 
 def build(
@@ -68,6 +85,7 @@ def build(
     target_vocab: int,
     label_smoothing: float = 0.0,
     grid: tuple[int, int] | None = None,
+    parts: Parts = NO_PARTS,
 ) -> Model:
     """Build an encoder-decoder model for vocabularies of these sizes.
 
@@ -86,25 +104,34 @@ def build(
             f"source_vocab and target_vocab must be equal with tie=all, got {source_vocab} and "
             f"{target_vocab}"
         )
-    return _with_token_writer(config, reader, inputs, label_smoothing, grid)
+    options = {"label_smoothing": label_smoothing, "grid": grid, "parts": parts}
+    return _with_token_writer(config, reader, inputs, **options)
 
 
 def build_captioner(
-    config: ModelConfig, reader: Reader, *, vocab: int, label_smoothing: float = 0.0
+    config: ModelConfig,
+    reader: Reader,
+    *,
+    vocab: int,
+    label_smoothing: float = 0.0,
+    parts: Parts = NO_PARTS,
 ) -> Model:
     """Build a model that writes tokens about another input. Raises: ValueError if tie is all."""
     if config.tie == "all":
         raise ValueError("tie must be target or none for a source without tokens, got all")
     inputs = build_token_reader(config, vocab)
-    return _with_token_writer(config, reader, inputs, label_smoothing)
+    options = {"label_smoothing": label_smoothing, "parts": parts}
+    return _with_token_writer(config, reader, inputs, **options)
 
 
-def build_language_model(config: LanguageModelConfig, *, vocab: int) -> Model:
+def build_language_model(
+    config: LanguageModelConfig, *, vocab: int, parts: Parts = NO_PARTS
+) -> Model:
     """Build a causal language model."""
-    core = build_core(config.core, dropout=config.dropout, encodes=False)
+    core = build_core(config.core, parts, dropout=config.dropout, encodes=False)
     inputs = build_token_reader(config, vocab)
     output = inputs if config.tie == "target" else build_token_reader(config, vocab)
-    writer = TokenWriter(
+    writer = parts.get("writer", TokenWriter)(
         inputs, output.table, output_projection=output.projection, output_bias=config.output_bias
     )
     return Model(reader=None, core=core, writer=writer)
@@ -114,15 +141,17 @@ def _with_token_writer(
     config: ModelConfig,
     reader: Reader,
     inputs: TokenReader,
+    *,
     label_smoothing: float,
     grid: tuple[int, int] | None = None,
+    parts: Parts,
 ) -> Model:
     output = inputs
     if config.tie == "none":
         output = build_token_reader(config, inputs.table.num_embeddings)
-    core = build_core(config.core, dropout=config.dropout)
+    core = build_core(config.core, parts, dropout=config.dropout)
     positions = None if grid is None else GridPositions(grid, config.core.width)
-    writer = TokenWriter(
+    writer = parts.get("writer", TokenWriter)(
         inputs,
         output.table,
         output_projection=output.projection,
@@ -133,24 +162,32 @@ def _with_token_writer(
     return Model(reader=reader, core=core, writer=writer)
 
 
-def build_forecaster(config: ForecasterConfig, *, observed: int, predicted: int) -> Model:
+def build_forecaster(
+    config: ForecasterConfig, *, observed: int, predicted: int, parts: Parts = NO_PARTS
+) -> Model:
     """Build a forecaster of tracks, of one agent at a time or jointly (ForecasterConfig.joint)."""
     read, write = TrackReader, TrackWriter
     if config.joint:
         read, write = SceneTrackReader, SceneTrackWriter
     reader = read(observed, config.core.width, changes=config.changes)
-    core = build_core(config.core, dropout=config.dropout, decodes=False)
+    core = build_core(config.core, parts, dropout=config.dropout, decodes=False)
+    write = parts.get("writer", write)
     writer = write(core.memory_dim, predicted, dropout=config.dropout, paths=config.paths)
     return Model(reader=reader, core=core, writer=writer)
 
 
 def build_tagger(
-    config: TaggerConfig, *, vocab: int, num_tags: int, label_smoothing: float = 0.0
+    config: TaggerConfig,
+    *,
+    vocab: int,
+    num_tags: int,
+    label_smoothing: float = 0.0,
+    parts: Parts = NO_PARTS,
 ) -> Model:
     """Build a tagger of tokens."""
     reader = build_token_reader(config, vocab)
-    core = build_core(config.core, dropout=config.dropout, decodes=False)
-    writer = TagWriter(
+    core = build_core(config.core, parts, dropout=config.dropout, decodes=False)
+    writer = parts.get("writer", TagWriter)(
         core.memory_dim,
         num_tags,
         norm=config.head_norm,
@@ -163,10 +200,14 @@ def build_tagger(
 
 
 def build_classifier(
-    config: ClassifierConfig, reader: Reader, writer: Callable[[int, nn.Module], VectorWriter]
+    config: ClassifierConfig,
+    reader: Reader,
+    writer: Callable[[int, nn.Module], VectorWriter],
+    *,
+    parts: Parts = NO_PARTS,
 ) -> Model:
     """Build a classifier or regressor; writer: creates it from the size of vectors and the pool."""
-    core = build_core(config.core, dropout=config.dropout, decodes=False)
+    core = build_core(config.core, parts, dropout=config.dropout, decodes=False)
     dim, pool = core.memory_dim, config.pool
     if pool == "attention":
         heads = config.pool_heads or 4
@@ -188,15 +229,23 @@ def build_classifier(
     else:
         pooling = LastItem(directions=directions_of(config.core) or 1)
     _set_grid(core, reader, first=pooling.count if isinstance(pooling, ClassToken) else 0)
+    writer = parts.get("writer", writer)
     return Model(reader=reader, core=core, writer=writer(dim, pooling))
 
 
-def build_detector(config: DetectorConfig, reader: Reader, *, num_classes: int, axes: int) -> Model:
+def build_detector(
+    config: DetectorConfig,
+    reader: Reader,
+    *,
+    num_classes: int,
+    axes: int,
+    parts: Parts = NO_PARTS,
+) -> Model:
     """Build a detector of regions of `axes` axes in the input of `reader`.
 
     Proposals need the places of the items: `centers` of the reader, or of each row (PointReader).
     """
-    core = build_core(config.core, dropout=config.dropout, in_order=False)
+    core = build_core(config.core, parts, dropout=config.dropout, in_order=False)
     _set_grid(core, reader)
     points = reader if isinstance(reader, PointReader) else None
     proposals: dict[str, Any] = {}
@@ -207,7 +256,7 @@ def build_detector(config: DetectorConfig, reader: Reader, *, num_classes: int, 
             "nms_threshold": config.nms_threshold,
             "margin": None if points is None else points.margin,
         }
-    writer = SetWriter(
+    writer = parts.get("writer", SetWriter)(
         core.width,
         num_classes,
         axes=axes,

@@ -191,7 +191,11 @@ class Model(nn.Module):
     def _items(self, source: Any) -> Padded | None:
         if self.reader is not None:
             items = self.reader(source)
-            _check_items(type(self.reader).__name__, items, self.core.width)
+            reader, core = type(self.reader).__name__, type(self.core).__name__
+            _check_items(reader, items, self.core.width)
+            if items.relations is not None and not self.core.reads_relations:
+                needed = "`core` must be a Transformer without inducing_points"
+                raise ValueError(f"{needed} to read the relations of a {reader}, got a {core}")
             return items
         if source is not None:
             kind = type(source).__name__

@@ -163,6 +163,8 @@ def _attention(
         return Operation(name, f"{kind}, {more}", inputs)
     if not isinstance(attention, MultiHead):
         return Operation(name, ", ".join(filter(None, (type(attention).__name__, more))), inputs)
+    if type(attention) is not MultiHead:
+        more = ", ".join(filter(None, (type(attention).__name__, more)))
     heads, key_heads = attention.num_heads, attention.key_heads
     details = [f"{heads} head{'s' if heads > 1 else ''}"]
     if isinstance(attention.query, Linear):

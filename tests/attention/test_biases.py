@@ -17,23 +17,25 @@ QUERY = torch.zeros(3, 1)
 
 def test_tensor_bias_is_the_tensor():
     tensor = torch.randn(3, 5)
-    assert TensorBias(tensor).materialize(QUERY, Positions(3, 5, CPU)) is tensor
+    assert TensorBias(tensor).materialize(QUERY, QUERY, Positions(3, 5, CPU)) is tensor
     assert torch.equal(
-        TensorBias(tensor).materialize(QUERY, Positions(3, 5, CPU).tile(1, 3)), tensor[1:3]
+        TensorBias(tensor).materialize(QUERY, QUERY, Positions(3, 5, CPU).tile(1, 3)), tensor[1:3]
     )
 
 
 def test_sum_aligns_axes_from_the_left():
     by_row, by_head = torch.randn(2, 3, 5), torch.randn(2, 7, 1, 5)
-    total = (TensorBias(by_row) + TensorBias(by_head)).materialize(QUERY, Positions(3, 5, CPU))
+    total = (TensorBias(by_row) + TensorBias(by_head)).materialize(
+        QUERY, QUERY, Positions(3, 5, CPU)
+    )
     close(total, by_row.unsqueeze(1) + by_head)
 
 
 def test_tensors_are_added_on_either_side():
     positions, tensor, alibi = Positions(3, 5, CPU), torch.randn(3, 5), Alibi(2)
-    expected = alibi.materialize(QUERY, positions) + tensor
-    close((alibi + tensor).materialize(QUERY, positions), expected)
-    close((tensor + alibi).materialize(QUERY, positions), expected)
+    expected = alibi.materialize(QUERY, QUERY, positions) + tensor
+    close((alibi + tensor).materialize(QUERY, QUERY, positions), expected)
+    close((tensor + alibi).materialize(QUERY, QUERY, positions), expected)
 
 
 def test_parameters_of_a_sum_are_those_of_both():
@@ -56,7 +58,7 @@ def test_tensor_bias_refuses_another_size():
     with pytest.raises(
         ValueError, match=r"bias must be \(\.\.\., 3 queries or 1, 4 keys or 1\), got \(3, 5\)"
     ):
-        TensorBias(torch.zeros(3, 5)).materialize(QUERY, Positions(3, 4, CPU))
+        TensorBias(torch.zeros(3, 5)).materialize(QUERY, QUERY, Positions(3, 4, CPU))
 
 
 @pytest.mark.parametrize("kernel", ADDITIVE_KERNELS)

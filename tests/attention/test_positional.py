@@ -14,6 +14,7 @@ from regard.attention.scores import ScaledDot
 from tests.helpers import close
 
 CPU = torch.device("cpu")
+KEYS = torch.zeros(7, 1)
 
 
 def randomize(bias: RelativeBias | ShawBias) -> RelativeBias | ShawBias:
@@ -25,7 +26,8 @@ def values(
     bias: Alibi | RelativeBias, positions: Positions, dtype: torch.dtype = torch.float32
 ) -> Tensor:
     """Return the bias, (head, query, key)."""
-    return bias.materialize(torch.zeros(positions.num_rows, 1, dtype=dtype), positions)[0]
+    query = torch.zeros(positions.num_rows, 1, dtype=dtype)
+    return bias.materialize(query, query, positions)[0]
 
 
 @pytest.mark.parametrize(
@@ -135,8 +137,8 @@ def test_relative_bias_supports_reads_without_heads():
     single.load_state_dict({"table": bias.table.unsqueeze(0)})
     query, keys, read = torch.randn(3, 2, 5), torch.randn(3, 7, 5), torch.randn(3, 7, 2)
     assert torch.equal(
-        bias.materialize(query, Positions(2, 7, CPU)),
-        single.materialize(query, Positions(2, 7, CPU))[:, 0],
+        bias.materialize(query, KEYS, Positions(2, 7, CPU)),
+        single.materialize(query, KEYS, Positions(2, 7, CPU))[:, 0],
     )
     assert torch.equal(
         bias.diagonals(Positions(2, 7, CPU)), single.diagonals(Positions(2, 7, CPU))[:, 0]
@@ -153,7 +155,8 @@ def test_relative_bias_supports_reads_without_heads():
 
 def test_learned_biases_are_initialized_to_zero():
     assert not values(RelativeBias(3), Positions(5, 5, CPU)).any()
-    assert not ShawBias(3, 2).materialize(torch.randn(5, 3), Positions(5, 5, CPU)).any()
+    query = torch.randn(5, 3)
+    assert not ShawBias(3, 2).materialize(query, query, Positions(5, 5, CPU)).any()
 
 
 @pytest.mark.parametrize("num_heads", [None, 2])
@@ -173,14 +176,15 @@ def test_shaw_with_scaled_dot_is_equation_4(num_heads):
                     -1
                 ) / math.sqrt(dim)
     positions = Positions(queries, keys, CPU)
-    close(ScaledDot()(query, key) + bias.materialize(query, positions), literal)
+    close(ScaledDot()(query, key) + bias.materialize(query, key, positions), literal)
 
 
 def test_shaw_supports_reads_without_heads():
     bias, query = randomize(ShawBias(3, 2)), torch.randn(5, 3)
-    table = bias.materialize(query, Positions(5, 7, CPU))
+    table = bias.materialize(query, KEYS, Positions(5, 7, CPU))
     assert table.shape == (5, 7)
-    assert torch.equal(bias.materialize(query.expand(2, 5, 3), Positions(5, 7, CPU))[1], table)
+    query = query.expand(2, 5, 3)
+    assert torch.equal(bias.materialize(query, KEYS, Positions(5, 7, CPU))[1], table)
 
 
 def test_biases_get_gradients_through_a_read():
@@ -228,11 +232,11 @@ def test_wrong_sizes_are_refused():
 def test_shaw_refuses_queries_of_another_size_or_number_of_heads():
     positions = Positions(2, 3, CPU)
     with pytest.raises(ValueError, match="query must have size 5, got 7"):
-        ShawBias(5, 1).materialize(torch.zeros(2, 7), positions)
+        ShawBias(5, 1).materialize(torch.zeros(2, 7), torch.zeros(2, 7), positions)
     with pytest.raises(
         ValueError, match=r"query must be \(\.\.\., 3 heads, query, 5\).*\(2, 2, 5\)"
     ):
-        ShawBias(5, 1, 3).materialize(torch.zeros(2, 2, 5), positions)
+        ShawBias(5, 1, 3).materialize(torch.zeros(2, 2, 5), torch.zeros(2, 2, 5), positions)
 
 
 def test_bias_per_head_needs_a_heads_axis():

@@ -1,13 +1,13 @@
 """Contract of all cores: step by step = all at once, batched = one by one, padding is inert."""
 
 import re
-from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import nn
 
 from regard.attention.masks import Padded
+from regard.data.batches import Batch, PairBatch
 from regard.layers.positions.config import (
     AlibiConfig,
     LearnedConfig,
@@ -21,7 +21,8 @@ from regard.models.build import build
 from regard.models.config import ModelConfig
 from regard.models.cores.config import RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.model import Model
-from tests.helpers import close, without_gradient
+from regard.testing import check
+from tests.helpers import without_gradient
 
 VOCAB = 23
 TRANSFORMER = {
@@ -214,12 +215,6 @@ shapes_checked_elsewhere = pytest.mark.usefixtures("no_shape_checks")
 step by step, and the loss of a batch."""
 
 
-@dataclass
-class Pair:
-    source: Padded
-    target: Padded
-
-
 def model_of(config) -> Model:
     model = build(
         ModelConfig(core=config, dropout=0.0),
@@ -233,19 +228,16 @@ def model_of(config) -> Model:
     return model.double().eval()
 
 
-def batch() -> Pair:
+def batch() -> PairBatch:
     source = Padded(torch.randint(4, VOCAB, (3, 7)), torch.tensor([7, 1, 4]))
     target = Padded(torch.randint(4, VOCAB, (3, 6)), torch.tensor([6, 5, 2]))
-    return Pair(source, target)
+    return Batch(source, target)
 
 
 @every_core
-def test_step_by_step_equals_all_at_once(config):
-    model, pair = model_of(config), batch()
-    together, state = model(pair.source, pair.target), model.start(pair.source)
-    for i in range(5):
-        logits, state = model.step(pair.target.items[:, i], state)
-        close(logits, together[:, i])
+@shapes_checked_elsewhere
+def test_step_by_step_equals_all_at_once_and_other_contracts_hold(config):
+    check(model_of(config), batch())
 
 
 @every_core
@@ -270,21 +262,9 @@ def biases_that_cancel(model: Model, config) -> set[str]:
 
 @every_core
 @shapes_checked_elsewhere
-def test_batched_equals_one_by_one(config):
-    model, pair = model_of(config), batch()
-    together = model(pair.source, pair.target)
-    for row in range(3):
-        length, steps = int(pair.source.lengths[row]), int(pair.target.lengths[row])
-        source = Padded(pair.source.items[row : row + 1, :length], torch.tensor([length]))
-        target = Padded(pair.target.items[row : row + 1, :steps], torch.tensor([steps]))
-        close(together[row, : steps - 1], model(source, target)[0])
-
-
-@every_core
-@shapes_checked_elsewhere
 def test_padding_has_no_effect_on_values_and_gradients(config):
     model, pair = model_of(config), batch()
-    other = Pair(_change_padding(pair.source), _change_padding(pair.target))
+    other = Batch(_change_padding(pair.source), _change_padding(pair.target))
     losses, grads = [], []
     for example in (pair, other):
         loss = model.loss(example)
@@ -302,34 +282,6 @@ def _change_padding(padded: Padded) -> Padded:
     absent = torch.arange(padded.items.shape[1]) >= padded.lengths[:, None]
     tokens = torch.randint(4, VOCAB, padded.items.shape)
     return Padded(torch.where(absent, tokens, padded.items), padded.lengths)
-
-
-@every_core
-@shapes_checked_elsewhere
-def test_later_targets_have_no_effect(config):
-    model, pair = model_of(config), batch()
-    changed = pair.target.items.clone()
-    changed[:, 3:] = torch.randint(4, VOCAB, (3, 3))
-    close(
-        model(pair.source, pair.target)[:, :3],
-        model(pair.source, Padded(changed, pair.target.lengths))[:, :3],
-    )
-
-
-@every_core
-@shapes_checked_elsewhere
-def test_select_and_reorder_permute_rows(config):
-    model, pair = model_of(config), batch()
-    _, state = model.step(pair.target.items[:, 0], model.start(pair.source))
-    index = torch.tensor([2, 0, 2])
-    logits, _ = model.step(pair.target.items[:, 1], state)
-    selected, _ = model.step(pair.target.items[index, 1], state.select(index))
-    close(selected, logits[index])
-    twice = Padded(*(x[:1].expand(2, *x.shape[1:]) for x in pair.source))
-    _, state = model.step(torch.tensor([5, 9]), model.start(twice))
-    both, _ = model.step(torch.tensor([6, 6]), state)
-    swapped, _ = model.step(torch.tensor([6, 6]), state.reorder(torch.tensor([1, 0])))
-    close(swapped, both.flip(0))
 
 
 def test_labels_are_smoothed_in_training_only():

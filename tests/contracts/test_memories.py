@@ -38,6 +38,7 @@ from regard.attention.scores import (
     SoftCap,
 )
 from regard.layers.multihead import MultiHead
+from regard.testing import check
 from tests.helpers import close
 
 BATCH, HEADS, TIME, DIM, VALUE_DIM, WINDOW, MOST = 3, 2, 13, 7, 5, 4, 5
@@ -304,8 +305,14 @@ def test_linear_state_reads_as_all_pairs_at_once(score, leading):
             close(attend(given, sums, **options), expected)
 
 
-@kinds
 @scores
+def test_layer_reads_every_memory_as_all_items_at_once(score):
+    fn = SCORES[score]
+    check(MultiHead(2 * DIM, HEADS, score=fn, choice=choice_of(fn)))
+
+
+@kinds
+@pytest.mark.parametrize("score", ["general by head", "location", "own"])
 def test_layer_extends_an_empty_memory_by_keys_that_it_maps(kind, score):
     """A memory of projected keys, not mapped yet, is mapped by the layer's score once."""
     fn = SCORES[score]

@@ -26,6 +26,7 @@ REFUSALS = {
     "own_norm": "ScaleNorm",
     "own_positions": "LearnedRates",
     "own_reader": "its writer ClassWriter",
+    "own_relations": "its writer ClassWriter",
     "own_writer": "its writer CountWriter",
 }
 """Why the compiled engine refuses the model of each example."""

@@ -35,7 +35,7 @@ SMALL = (
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return the names that the code of the page defines."""
-    assert len(PARTS) == 12
+    assert len(PARTS) == 13
     torch.manual_seed(1)
     names: dict[str, Any] = {"__name__": "own_parts"}
     with pytest.MonkeyPatch.context() as patch, without_checks():
@@ -72,7 +72,9 @@ def test_mask_of_a_step_is_the_last_row_and_the_bias_decreases_with_distance(nam
         torch.tensor([[1.0, 2, 3], [2, 1, 2], [3, 2, 1]])
     )
     close(
-        bias.materialize(torch.zeros(3, 1), regard.Positions(3, 3, torch.device("cpu"))),
+        bias.materialize(
+            torch.zeros(3, 1), torch.zeros(3, 1), regard.Positions(3, 3, torch.device("cpu"))
+        ),
         expected.expand(1, 2, 3, 3),
     )
 
@@ -112,8 +114,10 @@ def test_mask_of_a_model_hides_what_it_states_and_gates_scale_the_output(names) 
         names["gated"].core.decoder[0].attention,
         torch.randn(1, 3, 16, dtype=torch.float64),
     )
-    scaled = torch.sigmoid(attention.gate(items)) * regard.MultiHead.forward(attention, items)
-    close(attention(items), scaled)
+    heads = regard.MultiHead(16, 2, output_projection=False).double()
+    heads.load_state_dict(attention.state_dict(), strict=False)
+    scaled = torch.sigmoid(attention.gate(items)) * heads(items)
+    close(attention(items), attention.output(scaled))
     for name, reason in (
         ("dilated", "has a mask of its own, a Dilated"),
         ("gated", "GatedAttention"),
@@ -244,7 +248,7 @@ class Added(regard.Mask):
 
 
 class ForThreeHeads(regard.Bias):
-    def materialize(self, query: Tensor, positions: regard.Positions) -> Tensor:
+    def materialize(self, query: Tensor, keys: Tensor, positions: regard.Positions) -> Tensor:
         return torch.zeros(3, positions.num_rows, positions.num_keys)
 
 
@@ -295,7 +299,7 @@ class Float64Choice(regard.Choice):
 
 
 class Float64Bias(regard.Bias):
-    def materialize(self, query: Tensor, positions: regard.Positions) -> Tensor:
+    def materialize(self, query: Tensor, keys: Tensor, positions: regard.Positions) -> Tensor:
         return torch.zeros(positions.num_rows, positions.num_keys, dtype=torch.float64)
 
 

@@ -48,7 +48,7 @@ def mine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setitem(sys.modules, "mine", module)  # where the documents of its settings are found
         spec.loader.exec_module(module)
         words = f"train --run {path.parent / 'run'} {TRAIN}".split()
-        assert run_own(module.ENTRY, words) == 0
+        assert run_own(module.ENTRY, argv=words) == 0
         yield path
     del RECIPES["mine"]
 

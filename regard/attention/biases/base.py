@@ -2,8 +2,8 @@
 
     weight_ij = choice_j(score_ij + bias_ij)
 
-A bias is a function of positions (ALiBi, T5), of positions and the query (Shaw), or a tensor. -inf
-hides its pair as a mask would. Leading axes are aligned from the left, as those of masks are.
+A bias is a function of positions (ALiBi, T5), of positions, queries and keys (Shaw), or a tensor.
+-inf hides its pair as a mask would. Leading axes are aligned from the left, as those of masks are.
 """
 
 from abc import ABC, abstractmethod
@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.axes import Queries, align_pair, check_broadcasts, check_strided
+from regard.attention.axes import Keys, Queries, align_pair, check_broadcasts, check_strided
 from regard.attention.picture import (
     Picture,
     Pictured,
@@ -31,14 +31,16 @@ class Bias(Pictured, nn.Module, ABC):
     """Base class of attention biases, added to the scores; `+` adds biases and tensors."""
 
     @abstractmethod
-    def materialize(self, query: Queries, positions: Positions) -> Float[Tensor, "..."]:
+    def materialize(self, query: Queries, keys: Keys, positions: Positions) -> Float[Tensor, "..."]:
         """Return a tensor that broadcasts to (leading axes ..., queries, keys).
 
         query: those at these positions, as passed to the read, before any score mapped them.
+        keys:  all keys, as the memory holds them: mapped by the score of the read, or what
+               `MultiHead.pairs` makes keys and values of; repeated for grouped heads.
         """
 
-    def forward(self, query: Queries, positions: Positions) -> Float[Tensor, "..."]:
-        return self.materialize(query, positions)
+    def forward(self, query: Queries, keys: Keys, positions: Positions) -> Float[Tensor, "..."]:
+        return self.materialize(query, keys, positions)
 
     def diagonals(self, positions: Positions, dtype: torch.dtype = torch.float32) -> Diagonals:
         """Return one number per diagonal if the bias is constant along diagonals, else None.
@@ -54,18 +56,20 @@ class Bias(Pictured, nn.Module, ABC):
         num_keys: int,
         *,
         query: Tensor | None = None,
+        keys: Tensor | None = None,
         title: str | None = None,
     ) -> Picture:
         """Draw the bias: queries down, keys across; -inf is hatched.
 
-        query: the queries (..., query, query_dim), for a bias that depends on them; by default
-               zeros of size 1.
+        query, keys: (..., query, dim) and (..., key, dim), for a bias that depends on them; by
+                     default zeros of size 1.
         """
         if query is None:
             state = next(chain(self.parameters(), self.buffers()), torch.empty(0))
             query = torch.zeros(num_queries, 1, device=state.device)
+        keys = torch.zeros(num_keys, 1, device=query.device) if keys is None else keys
         positions = Positions(num_queries, num_keys, query.device)
-        tensor = self.materialize(query, positions.tile(0, num_queries))
+        tensor = self.materialize(query, keys, positions.tile(0, num_queries))
         title = _one_line(self) if title is None else title
         return draw_tensor(tensor, positions, title=title, is_mask=False)
 
@@ -83,15 +87,15 @@ class DistanceBias(Bias):
     def at(self, distance: Int[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "..."]:
         """Return the bias ([head,] ...) at these distances, those of key minus query position."""
 
-    def materialize(self, query: Queries, positions: Positions) -> Float[Tensor, "..."]:
-        rows, keys = positions.num_rows, positions.num_keys
+    def materialize(self, query: Queries, keys: Keys, positions: Positions) -> Float[Tensor, "..."]:
+        rows, num_keys = positions.num_rows, positions.num_keys
         # `unfold` fixes the number of keys in an exported program.
         is_fixed = positions.key_positions is None and not torch.compiler.is_exporting()
-        if not is_fixed or rows == 0 or keys == 0:
+        if not is_fixed or rows == 0 or num_keys == 0:
             return self.at(positions.key - positions.query, query.dtype).unsqueeze(0)
         # One number per diagonal: gradients are summed along diagonals before the table.
-        diagonals = self.at(_distances(rows, keys, positions), query.dtype)
-        return diagonals.unfold(-1, keys, 1).flip(-2).unsqueeze(0)
+        diagonals = self.at(_distances(rows, num_keys, positions), query.dtype)
+        return diagonals.unfold(-1, num_keys, 1).flip(-2).unsqueeze(0)
 
     def diagonals(self, positions: Positions, dtype: torch.dtype = torch.float32) -> Diagonals:
         queries, keys = positions.num_queries, positions.num_keys
@@ -116,7 +120,7 @@ class TensorBias(Bias):
             raise ValueError(f"bias must be (..., query, key), got shape {tuple(tensor.shape)}")
         self.tensor = tensor
 
-    def materialize(self, query: Queries, positions: Positions) -> Float[Tensor, "..."]:
+    def materialize(self, query: Queries, keys: Keys, positions: Positions) -> Float[Tensor, "..."]:
         check_broadcasts("bias", self.tensor, positions)
         return positions.rows_of(self.tensor)
 
@@ -135,8 +139,9 @@ class SumOfBiases(Bias):
         super().__init__()
         self.left, self.right = left, right
 
-    def materialize(self, query: Queries, positions: Positions) -> Float[Tensor, "..."]:
-        return torch.add(*align_pair(self.left(query, positions), self.right(query, positions)))
+    def materialize(self, query: Queries, keys: Keys, positions: Positions) -> Float[Tensor, "..."]:
+        left, right = self.left(query, keys, positions), self.right(query, keys, positions)
+        return torch.add(*align_pair(left, right))
 
     def diagonals(self, positions: Positions, dtype: torch.dtype = torch.float32) -> Diagonals:
         left, right = self.left.diagonals(positions, dtype), self.right.diagonals(positions, dtype)

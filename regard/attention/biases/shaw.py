@@ -6,7 +6,7 @@ from typing import final
 import torch
 from torch import nn
 
-from regard.attention.axes import Pairs, Queries, check_integer
+from regard.attention.axes import Keys, Pairs, Queries, check_integer
 from regard.attention.biases.base import Bias
 from regard.attention.positions import Positions
 
@@ -35,7 +35,7 @@ class ShawBias(Bias):
         heads = () if num_heads is None else (num_heads,)
         self.table = nn.Parameter(torch.zeros(*heads, 2 * max_distance + 1, query_dim))
 
-    def materialize(self, query: Queries, positions: Positions) -> Pairs:
+    def materialize(self, query: Queries, keys: Keys, positions: Positions) -> Pairs:
         size = self.table.shape[-1]
         if query.shape[-1] != size:
             raise ValueError(f"query must have size {size}, got {query.shape[-1]}")

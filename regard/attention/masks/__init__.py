@@ -29,7 +29,7 @@ from regard.attention.masks.base import (
 )
 from regard.attention.masks.causal import Causal, causal
 from regard.attention.masks.documents import documents
-from regard.attention.masks.padding import Padded, Padding, Placed, Unpadded, padding
+from regard.attention.masks.padding import Padded, Padding, Placed, Related, Unpadded, padding
 from regard.attention.masks.prefix import prefix
 from regard.attention.masks.random_blocks import random_blocks
 from regard.attention.masks.slots import FilledSlots
@@ -47,6 +47,7 @@ __all__ = [
     "Padded",
     "Padding",
     "Placed",
+    "Related",
     "Unpadded",
     "causal",
     "dense",

@@ -55,6 +55,11 @@ class Padded(NamedTuple):
         """Mask that hides the padding; None if there is no padding."""
         return padding(self.lengths)
 
+    @property
+    def relations(self) -> Tensor | None:
+        """Relations between items (Related); None: there are none."""
+        return None
+
     def to(self, device: torch.device | str) -> "Padded":
         items = copy_to(self.items, device)
         return self._replace(items=items, lengths=copy_to(self.lengths, device))
@@ -90,6 +95,33 @@ class Placed(Padded):
     def _replace(self, **fields: Any) -> "Placed":
         """Replace items or lengths; the places are kept."""
         return Placed.of(*super()._replace(**fields), self.centers)
+
+
+class Related(Padded):
+    """Padded batch with relations between its items: graphs, trees, layouts.
+
+    The relations are a bias (floating point) or a mask (boolean, True = may attend) of the reads of
+    the items by one another in an encoder, (batch, [head,] item, item).
+    """
+
+    _relations: Tensor
+
+    @classmethod
+    def of(cls, items: Tensor, lengths: Int[Tensor, " batch"], relations: Tensor) -> "Related":
+        related = cls(items, lengths)
+        related._relations = relations
+        return related
+
+    @property
+    def relations(self) -> Tensor:
+        return self._relations
+
+    def _replace(self, **fields: Any) -> "Related":
+        """Replace items or lengths; the relations are kept."""
+        return Related.of(*super()._replace(**fields), self._relations)
+
+    def to(self, device: torch.device | str) -> "Related":
+        return Related.of(*super().to(device), copy_to(self._relations, device))
 
 
 def padding(lengths: Int[Tensor, "..."] | Sequence[int] | int) -> Mask:

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from regard.attention.axes import check_integer
 from regard.attention.masks import FilledSlots, Mask, intersect
+from regard.attention.memory.base import check_can_grow
+from regard.attention.memory.growing import Memory
 from regard.attention.memory.slots import FixedSizeCache, empty_slots
 from regard.attention.positions import Positions
 
@@ -21,8 +23,8 @@ class RingMemory(FixedSizeCache):
 
     A query at position i attends to pairs p > i - window. At most `most` pairs are added, and at
     most as many queries read, at a time; the first of them needs C = window + most - 1 slots.
-    Pair p is in slot p mod C. Create it by `empty`. Shared: `extend` and `crop` share the slots of
-    the old object, which loses the overwritten pairs; `select` copies.
+    Pair p is in slot p mod C. Create it by `empty` or `of`. Shared: `extend` and `crop` share the
+    slots of the old object, which loses the overwritten pairs; `select` copies.
     Source: beltagy2020, section 3.1 (sliding window).
     """
 
@@ -46,6 +48,23 @@ class RingMemory(FixedSizeCache):
             check_integer(name, number, 1)
         slots = empty_slots(leading, window + most - 1, (key_dim, value_dim), dtype, device)
         return cls(*slots, intersect(mask, FilledSlots(window)), window=window)
+
+    @classmethod
+    def of(cls, memory: Memory, *, window: int, most: int = 1) -> Self:
+        """Copy the last pairs of a memory without a mask into slots."""
+        check_can_grow(memory)
+        for name, number in (("window", window), ("most", most)):
+            check_integer(name, number, 1)
+        count, capacity = memory.size, window + most - 1
+        kept = torch.arange(max(0, count - capacity), count, device=memory.keys.device)
+
+        def to_slots(old: Tensor) -> Tensor:
+            empty = old.new_zeros(*old.shape[:-2], capacity, old.shape[-1])
+            return empty.index_copy_(-2, kept % capacity, old.detach().index_select(-2, kept))
+
+        keys, values = to_slots(memory.keys), to_slots(memory.values)
+        length = torch.full((), count, device=kept.device)
+        return cls(keys, values, length, FilledSlots(window), memory.mapped_by, window)
 
     @property
     def keys(self) -> Float[Tensor, "... key key_dim"]:

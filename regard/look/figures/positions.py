@@ -40,7 +40,8 @@ def plot_positions(model: nn.Module, path: Path, *, overwrite: bool = False) -> 
                 matrices.append(_matrix(_words(name, module), numbers, ("position", across)))
         elif isinstance(module, DistanceBias):
             positions = Positions(_LENGTH, _LENGTH, torch.device("cpu"))
-            tensor = module.materialize(torch.zeros(1, 1, _LENGTH, 1), positions)
+            items = torch.zeros(1, 1, _LENGTH, 1)
+            tensor = module.materialize(items, items, positions)
             heads = tensor.reshape(-1, _LENGTH, _LENGTH)[:16]
             for head, numbers in enumerate(heads, 1):
                 title = f"{_words(name, module)}, head {head}"

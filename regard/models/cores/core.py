@@ -55,6 +55,8 @@ class Core(nn.Module, ABC):
     set_outputs: number of hidden states that `decode_set` returns, one for each decoder block.
     """
 
+    reads_relations: bool = False
+    """True if `encode` takes the relations of a batch (Related)."""
     unsupported_slide_reason: str | None = "its state does not define `slide`"
     """Reason why the state cannot drop keys and values of old targets; None if it can."""
 

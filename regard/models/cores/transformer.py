@@ -20,9 +20,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from regard.attention.biases import Bias
+from regard.attention.biases import Bias, TensorBias
 from regard.attention.choices import Choice
-from regard.attention.masks import Mask, Padded
+from regard.attention.masks import Mask, Padded, dense, intersect
 from regard.attention.memory import (
     DeltaMemory,
     FadingMemory,
@@ -180,6 +180,7 @@ class Transformer(Core):
         )
         super().__init__(config.width, encodes=encodes, decodes=decodes, in_order=in_order)
         self.set_outputs = len(letters[1])
+        self.reads_relations = config.inducing_points is None
         blocks = _Blocks(config, dropout, own)
         self.positions = blocks.positions
         self.decoder_positions = None if config.shared_positions else blocks.create_positions()
@@ -213,12 +214,17 @@ class Transformer(Core):
 
     def encode(self, source: Padded) -> Padded:
         items = self.encoder_embedding_norm(self.positions(source.items))
-        masks: dict[int | None, Mask | None] = {None: source.mask}  # shared, so built once
+        mask, options = source.mask, {}
+        if source.relations is not None and source.relations.dtype == torch.bool:
+            mask = intersect(mask, dense(source.relations))
+        elif source.relations is not None:
+            options["bias"] = TensorBias(source.relations)
+        masks: dict[int | None, Mask | None] = {None: mask}  # shared, so built once
         for block in self.encoder:
             window: Any = getattr(block, "window", None)
             if window not in masks:
                 masks[window] = cast("EncoderBlock", block).mask(masks[None])
-            items = block(items, masks[window])
+            items = block(items, masks[window], **options)
         return source._replace(items=self.encoder_norm(items))
 
     def begin(self, encoded: Padded | None, *, rows: int = 1) -> TransformerState:

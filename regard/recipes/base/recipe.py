@@ -291,6 +291,14 @@ class Recipe(ABC, Generic[ConfigT]):
     def model(self) -> nn.Module:
         """Return a model initialized from torch's random generator; see `Trainable`."""
 
+    def parts(self) -> dict[str, Any]:
+        """Return parts of the model in place of those of the settings, for a recipe of one's own.
+
+        score, choice, norm, positions, feedforward, attention: as `Transformer` takes them. writer:
+        a class, or a function, that is called as the writer of the recipe is.
+        """
+        return {}
+
     def check_model(self, model: Any) -> None:  # one recipe has something to check
         """Raise UserError for settings of answers that the model cannot follow."""
 

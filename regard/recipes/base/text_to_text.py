@@ -88,6 +88,7 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
             source_vocab=len(self.source_tokenizer),
             target_vocab=len(self.tokenizer),
             label_smoothing=self.settings.train.label_smoothing,
+            parts=self.parts(),
         )
 
     def describe(self) -> str:

@@ -77,7 +77,8 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
             downsampling_layers=self.config.downsampling_layers,
             dropout=config.dropout,
         )
-        return build_detector(config, reader, num_classes=len(self.labels), axes=2)
+        sizes = {"num_classes": len(self.labels), "axes": 2}
+        return build_detector(config, reader, **sizes, parts=self.parts())
 
     def describe(self) -> str:
         data = self.config.data

@@ -130,6 +130,7 @@ class CaptionRecipe(DecoderRecipe[CaptionRunConfig], FileRecipe[CaptionRunConfig
             reader,
             vocab=len(self.tokenizer),
             label_smoothing=self.config.train.label_smoothing,
+            parts=self.parts(),
         )
 
     def describe(self) -> str:

@@ -160,6 +160,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
             target_vocab=len(SPECIALS) + self.config.autoencoder.codebook_size,
             label_smoothing=self.config.train.label_smoothing,
             grid=self.autoencoder.grid if self.config.position_embeddings == "grid" else None,
+            parts=self.parts(),
         )
 
     def describe(self) -> str:

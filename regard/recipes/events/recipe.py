@@ -166,7 +166,8 @@ class EventsRecipe(Recipe[EventsRunConfig]):
             downsampling_layers=self.config.downsampling_layers,
             dropout=config.dropout,
         )
-        return build_detector(config, reader, num_classes=len(self.labels), axes=1)
+        sizes = {"num_classes": len(self.labels), "axes": 1}
+        return build_detector(config, reader, **sizes, parts=self.parts())
 
     def describe(self) -> str:
         data, count = self.config.data, len(self.labels)

@@ -83,7 +83,10 @@ class ImagesRecipe(TargetRecipe[ImagesRunConfig]):
             dropout=config.dropout,
         )
         build = partial(self.target.build_writer, config=config, label_smoothing=smoothing)
-        return build_classifier(config, reader, lambda dim, pool: build(dim, pool=pool))
+        parts = self.parts()
+        return build_classifier(
+            config, reader, lambda dim, pool: build(dim, pool=pool), parts=parts
+        )
 
     def describe(self) -> str:
         return f"images of {' x '.join(map(str, self._splits.shape))}; {self.target.signature}"

@@ -116,7 +116,8 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         return WindowBatches(ids, seed=seed, origin=text.origin, context=context, rows=rows)
 
     def model(self) -> Model:
-        return build_language_model(self.config.model, vocab=len(self.tokenizer))
+        vocab, parts = len(self.tokenizer), self.parts()
+        return build_language_model(self.config.model, vocab=vocab, parts=parts)
 
     def check_model(self, model: Model) -> None:
         reason = model.core.unsupported_slide_reason

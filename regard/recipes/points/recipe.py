@@ -92,7 +92,8 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
             radius=config.radius,
             dropout=config.model.dropout,
         )
-        return build_detector(config.model, reader, num_classes=len(self.labels), axes=3)
+        sizes = {"num_classes": len(self.labels), "axes": 3}
+        return build_detector(config.model, reader, **sizes, parts=self.parts())
 
     def describe(self) -> str:
         return f"clouds of up to {_sides(self.scale.extent)} m, {len(self.labels)} kinds of boxes"

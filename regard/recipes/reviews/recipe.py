@@ -129,7 +129,7 @@ class ReviewsRecipe(TargetRecipe[ReviewsRunConfig], FileRecipe[ReviewsRunConfig]
 
         reader = TokenReader if kinds == "none" else RatioTextReader
         reader = build_token_reader(config, len(self.tokenizer), reader)
-        return build_classifier(config, reader, build_writer)
+        return build_classifier(config, reader, build_writer, parts=self.parts())
 
     def describe(self) -> str:
         return f"{len(self.tokenizer):,} {self.tokenizer.noun}; {self.target.signature}"

@@ -149,6 +149,7 @@ class TagsRecipe(FileRecipe[TagsRunConfig]):
             vocab=len(self.tokenizer),
             num_tags=len(self.labels),
             label_smoothing=self.config.train.label_smoothing,
+            parts=self.parts(),
         )
 
     def describe(self) -> str:

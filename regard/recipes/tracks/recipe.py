@@ -131,7 +131,8 @@ class TracksRecipe(Recipe[TracksRunConfig]):
 
     def model(self) -> Model:
         data = self.config.data
-        return build_forecaster(self.config.model, observed=data.observed, predicted=data.predicted)
+        sizes = {"observed": data.observed, "predicted": data.predicted}
+        return build_forecaster(self.config.model, **sizes, parts=self.parts())
 
     def metrics(self, inference: ActiveModel, dataset: Dataset[TrackWindows]) -> dict[str, Any]:
         batches: TrackBatches | SceneBatches = dataset.targets

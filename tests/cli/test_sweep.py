@@ -91,6 +91,12 @@ def test_errors_are_those_of_train_and_come_before_training(folder, capsys) -> N
     assert not (folder / "none").exists()
 
 
+def test_several_processes_are_refused(monkeypatch, capsys) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["sweep", "reviews", "--over", "train.lr", "1e-3", "3e-3"]) == 2
+    assert "sweep trains in one process: torchrun is for regard train" in capsys.readouterr().err
+
+
 def test_commands_of_the_page_are_read(folder, capsys) -> None:
     text = (Path(__file__).parents[2] / "docs" / "howto" / "compare.md").read_text()
     lines = re.findall(r"^    regard (sweep .*)$", text, re.MULTILINE)

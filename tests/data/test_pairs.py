@@ -102,8 +102,10 @@ def test_parallel_files_have_equally_many_lines(tmp_path):
     with pytest.raises(UserError, match=r"a\.de, line 2: not UTF-8"):
         read_pairs(paths[0], target=paths[1])
     assert read_pairs(paths[0], SKIP, target=paths[1]).lines == [1, 3]
-    with pytest.raises(UserError, match="two parallel text files need the target file"):
+    with pytest.raises(UserError, match=r"--data\.train-target with the parallel text file"):
         read_pairs(paths[0], PairsConfig(format="text"))
+    with pytest.raises(UserError, match=r"a\.en: expected a table .* --data\.val-target with"):
+        read_pairs(paths[0], split="val")
 
 
 def test_file_without_a_pair(tmp_path):

@@ -296,7 +296,7 @@ def test_runs_answer_without_the_packages_of_training(served: Served, tmp_path: 
         assert same({name: answer[name] for name in wanted}, wanted), line
     train, look = result.stderr.splitlines()[-2:]
     assert train == 'regard: regard train needs rich: pip install -e ".[train]"'
-    assert look == 'regard: regard look needs matplotlib: pip install -e ".[train]"'
+    assert look == 'regard: a figure needs matplotlib: pip install -e ".[train]"'
     assert not (tmp_path / "new").exists()
 
 

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -54,6 +55,8 @@ def run(argv: list[str]) -> int:
     if not argv or argv[0].startswith("-"):
         show_help(argv, USAGE, ABOUT, collect_groups(SweepOptions()))
         raise UserError(f"RECIPE is missing: {USAGE}; the recipes are {', '.join(RECIPES)}")
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise UserError("regard sweep trains in one process: torchrun is for regard train")
     words, grid = _take_grid(argv)
     if argv[0] == "language" and any(name.startswith("tokenizer.") for name in grid):
         raise UserError("--over: runs of language are compared by nll per token of one tokenizer")

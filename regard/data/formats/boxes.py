@@ -78,7 +78,8 @@ def _read_yolo(path: Path, split: str, bad_rows: BadRows) -> tuple[Rows, Path]:
     except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path}: expected YOLO's train, val and names: {error}") from None
     if not isinstance(content.get(split), str | list):
-        raise UserError(f"{path}: names no images of {split!r}.")
+        line = f"a line such as '{split}: images/{split}'"
+        raise UserError(f"{path}: names no images of {split!r}, expected {line}.")
     rows: Rows = {}
     without = []
     for image in _list_yolo_images(root, content[split]):

@@ -35,6 +35,8 @@ def values_of(record: Any, kind: str) -> list[dict[str, Any]]:
     Raises: LeftOutError for a task without an annotation, UserError for one with several or with
             labels of another type, and msgspec.ValidationError for another record.
     """
+    if isinstance(record, dict) and "annotation_id" in record:
+        raise UserError("is of the export JSON-MIN of Label Studio, expected its JSON")
     task = msgspec.convert(record, _Task)
     annotations = [found for found in task.annotations if not found.was_cancelled]
     if not annotations:

@@ -213,6 +213,7 @@ class _SpacyEntities(msgspec.Struct):
 
 class _SpacyDoc(msgspec.Struct):
     ents: list[_Span]
+    spans: dict[str, list[Any]] = {}
 
 
 def _parse_spacy(record: Any) -> list[Span]:
@@ -220,6 +221,8 @@ def _parse_spacy(record: Any) -> list[Span]:
         _, annotations = msgspec.convert(record, tuple[str, _SpacyEntities])
         return [Span(*triple) for triple in annotations.entities]
     doc = msgspec.convert(record, _SpacyDoc)
+    if any(doc.spans.values()) and not doc.ents:
+        raise UserError(f"has spans ({', '.join(doc.spans)}), which may overlap, and no ents")
     return [Span(span.start, span.end, span.label) for span in doc.ents]
 
 

@@ -13,9 +13,18 @@ from typing import Any, Literal, Self
 from regard.data.bad_rows import BadRows
 from regard.data.config import OnBad, PairsConfig, Tables
 from regard.data.held_out import join_files
-from regard.data.tables import Table, as_text, decode_line, locate, read_lines, read_table
+from regard.data.tables import (
+    FORMATS,
+    Table,
+    as_text,
+    decode_line,
+    locate,
+    read_lines,
+    read_table,
+)
 from regard.data.text.huggingface import is_data_set, read_data_set
 from regard.errors import UserError
+from regard.system.files import suffix_of
 
 _DEFAULT = PairsConfig()
 
@@ -98,12 +107,20 @@ def read_pairs(
     if target is not None:
         rows = _read_parallel(Path(path), Path(target), config.encoding, bad_rows)
         origin = f"{path} + {target}"
-    elif getattr(config, "format", "auto") == "text":
-        raise UserError(f"{path}: two parallel text files need the target file, too.")
+    elif _is_side(path, config):
+        known = f"expected a table ({', '.join(FORMATS)})"
+        raise UserError(f"{path}: {known}, or --data.{split}-target with the parallel text file.")
     else:
         columns = [(name, getattr(config, f"{name}_column", None)) for name in names]
         rows = read_columns(path, columns, config, split, bad_rows)
     return collect_pairs(rows, origin, names, bad_rows)
+
+
+def _is_side(path: str | Path, config: Tables) -> bool:
+    """Return True for one of two parallel text files, rather than a table or a data set."""
+    format = getattr(config, "format", "auto")
+    is_text = suffix_of(path) not in FORMATS and not Path(path).is_dir() and not is_data_set(path)
+    return format == "text" or (format == "auto" and is_text)
 
 
 def read_columns(

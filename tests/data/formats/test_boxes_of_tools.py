@@ -129,7 +129,9 @@ def test_splits_of_yolo_are_folders_or_lists(folder):
     for format, hint in (("auto", "xml.* for YOLO, give data.yaml"), ("yolo", "is a folder")):
         with pytest.raises(UserError, match=hint):
             read(folder / "yolo", format=format)
-    with pytest.raises(UserError, match=r"data.yaml: names no images of 'test'"):
+    with pytest.raises(
+        UserError, match=r"data.yaml: names no images of 'test', expected .*'test: images/test'"
+    ):
         read(folder / "yolo/data.yaml", "test")
     # Roboflow: names as a list, and folders as if the file was in one of them.
     roboflow = "train: ../images/train\nval: ../valid/images\nnc: 2\nnames: ['cat', 'dog']\n"

@@ -97,6 +97,8 @@ def test_records_without_an_accepted_annotation_are_left_out(tmp_path):
         ("prodigy", {"text": TEXT, "spans": [], "_is_binary": True}, "is an answer about one span"),
         ("prodigy", {"spans": []}, r"no text in the field 'text' \(--data.token-column\)"),
         ("prodigy", {"text": TEXT, "spans": [{"start": 0}]}, r"missing .*`end` - at `\$.spans"),
+        ("spacy", {"text": TEXT, "ents": [], "spans": {"sc": OBJECTS}}, r"has spans \(sc\)"),
+        ("label-studio", {"text": TEXT, "label": [], "annotation_id": 1}, "is of .* JSON-MIN"),
         ("doccano", {"text": TEXT, "label": ["positive"]}, r"got `str` - at `\$\[0\]`"),
         ("doccano", {"text": TEXT, "label": [], "labels": []}, "one of the fields label, labels"),
         (

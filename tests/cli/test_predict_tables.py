@@ -154,15 +154,16 @@ def test_an_error_leaves_no_table_and_skipped_inputs_have_empty_answers(
 ) -> None:
     monkeypatch.setattr(table_writer, "_GROUP_ROWS", 2)
     run, out = runs("reviews"), f"out/bad{suffix}"
-    (run.parent / "bad.tsv").write_text("\tx\n" * 3 + "good a\tyes\n", encoding="utf-8")
+    rows = [("good " * 999, "x"), ("", "x"), ("good " * 999, "x"), ("good a", "yes")]
+    (run.parent / "bad.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in rows))
     words = ["predict", str(run), str(run.parent / "bad.tsv"), "--out", str(run.parent / out)]
     assert main(words) == 2
     assert [
         path.name for path in (run.parent / "out").iterdir() if f"bad{suffix}" in path.name
     ] == []
-    rows = predict(run, "bad.tsv", out, "--on-bad", "skip")
-    assert [row["probability"] in ("", None) for row in rows] == [True] * 3 + [False]
-    assert [row["2"] for row in rows] == ["x", "x", "x", "yes"]
+    found = predict(run, "bad.tsv", out, "--on-bad", "skip")
+    assert [row["probability"] in ("", None) for row in found] == [True] * 3 + [False]
+    assert [row["2"] for row in found] == ["x", "x", "x", "yes"]
     assert main(words) == 2
     assert f"bad{suffix} exists; it is replaced only with --force" in capsys.readouterr().err
 

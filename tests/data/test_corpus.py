@@ -157,6 +157,7 @@ def test_tables_without_a_text_and_files_of_two_kinds_are_refused(tmp_path):
             "line 1: no field 'text'; the fields are 'id'. --data.text-column chooses",
         ),
         (["a.csv"], {"text_column": "body"}, "a.csv, line 3: the text is empty"),
+        ([""], {}, r": is a folder, expected its files, such as .*/\*\.txt"),
         (["a.txt", "a.csv"], {}, "a.csv is a table and .*a.txt a text: expected files of one kind"),
     ):
         with pytest.raises(UserError, match=problem):

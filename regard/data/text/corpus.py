@@ -99,6 +99,9 @@ def read_corpus(*paths: str | Path, config: TextConfig = _DEFAULT, split: str = 
     if tables and len(tables) < len(paths):
         text = next(path for path in paths if path not in tables)
         raise UserError(f"{tables[0]} is a table and {text} a text: expected files of one kind.")
+    for path in paths:
+        if Path(path).is_dir() and path not in tables:
+            raise UserError(f"{path}: is a folder, expected its files, such as {path}/*.txt.")
 
     def read(bad_rows: BadRows) -> Iterator[str]:
         for path in paths:

@@ -66,7 +66,7 @@ class Picture:
         """
         # Layers above this one, with matplotlib.
         output = importlib.import_module("regard.look.output")
-        figures = importlib.import_module("regard.look.figures.positions")
+        figures = output.load_figures("positions")
         path = Path(path)
         figures.plot_picture(self, path, overwrite=overwrite or output.is_own(path))
         output.mark_own(path)

@@ -1,7 +1,6 @@
 """Captures: the attention maps of a model's predictions, with labels; to inspect, save and plot."""
 
 import html
-import importlib
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +13,7 @@ from torch import Tensor
 from regard.look.capture_file import open_capture, save_capture
 from regard.look.maps import GRADIENT, AttentionMap, SampleMaps
 from regard.look.measures import GradientCall, multiply_by_gradients
-from regard.look.output import Figure, check_path, is_own, mark_own
+from regard.look.output import Figure, check_path, is_own, load_figures, mark_own
 from regard.look.page import page
 from regard.look.recording import Recording
 from regard.look.resolve import resolve
@@ -170,7 +169,7 @@ class Capture(Sequence[SampleMaps]):
                 default 18, and more if one matrix needs it.
         Existing files are replaced as by `save`. Raises: UserError as `save`.
         """
-        drawing = importlib.import_module("regard.look.figures.draw")  # imports matplotlib
+        drawing = load_figures("draw")
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "figure.svg" if path is None else Path(path)
             request = drawing.FigureRequest(

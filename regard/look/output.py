@@ -1,16 +1,25 @@
 """Checks of the paths that figures, pages and captures are written to. (no matplotlib)"""
 
 import builtins
+import importlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 from regard.errors import UserError
+from regard.system.extras import import_extra
 
 SUFFIXES = (".png", ".svg", ".pdf")
 """Formats of figures, by the suffix of the file."""
 _own: dict[str, tuple[int, int]] = {}
 """Files that this process wrote: inode and time of the last change, by path."""
+
+
+def load_figures(name: str) -> ModuleType:
+    """Import a module of regard.look.figures. Raises UserError without matplotlib."""
+    import_extra("matplotlib", "a figure")
+    return importlib.import_module(f"regard.look.figures.{name}")
 
 
 def mark_own(path: Path) -> None:

@@ -1,7 +1,6 @@
 """Trained runs: `predict`, `evaluate` and `look` of all recipes, as returned by `regard.load`."""
 
 import copy
-import importlib
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -22,6 +21,7 @@ from regard.errors import UserError
 from regard.look.capture import Capture
 from regard.look.hooks import NoReadsError
 from regard.look.maps import GRADIENT, AttentionMap
+from regard.look.output import load_figures
 from regard.look.record import record
 from regard.look.sample import Axis
 from regard.models.outline import Outline, outline
@@ -427,13 +427,13 @@ class TrainedRun:
 
     def plot_model(self, out: str | Path, *, overwrite: bool = False) -> None:
         """Plot the model as encoder, predictor and decoder to an image file."""
-        figures = importlib.import_module("regard.look.figures.model")  # imports matplotlib
+        figures = load_figures("model")
         title = f"{self.run.recipe}: {self.folder}; {self.recipe.describe()}"
         figures.plot_outline(self.outline(), Path(out), title=title, overwrite=overwrite)
 
     def plot_positions(self, out: str | Path, *, overwrite: bool = False) -> None:
         """Plot the positional encodings of the model to an image file."""
-        figures = importlib.import_module("regard.look.figures.positions")  # imports matplotlib
+        figures = load_figures("positions")
         figures.plot_positions(self._model, Path(out), overwrite=overwrite)
 
     def _answers(self, inputs: Sequence[Any], recipe: Recipe[Any], on_bad: str) -> list[Any]:

@@ -8,7 +8,6 @@
 Source: lectures, E.8 (autoencoders); PCA as the best linear code: baldi1989.
 """
 
-import importlib
 import math
 from collections.abc import Sequence
 from functools import cached_property
@@ -28,6 +27,7 @@ from regard.data.tables import TABLES
 from regard.data.vectors import VectorDataset, make_curve, parse_vector, read_vectors
 from regard.errors import UserError
 from regard.look.manifold import FINE, STEPS, X_STEPS, Manifold, plane
+from regard.look.output import load_figures
 from regard.models.autoencoders.autoencoder import Autoencoder, AutoencoderBase
 from regard.models.autoencoders.latent import LatentVariableModel
 from regard.models.autoencoders.quantized import QuantizedAutoencoder
@@ -251,7 +251,7 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
             self.plot_manifold(inference, out, inputs=row[None], outputs=outputs, **options)
         else:
             images = [("read", row.astype(np.float32) / 255), ("rebuilt", rebuilt[0])]
-            results = importlib.import_module("regard.look.figures.results")  # imports matplotlib
+            results = load_figures("results")
             results.plot_images(images, out, **options)
 
     def plot_manifold(self, inference: ActiveModel, out: Path, **options: Any) -> None:
@@ -259,7 +259,7 @@ class RebuildRecipe(Recipe[RebuildRunConfig]):
         if self._target_shape != (2,):
             got = format_shape(self._target_shape)
             raise UserError(f"the manifold needs vectors of 2 numbers, got {got}")
-        figures = importlib.import_module("regard.look.figures.manifold")  # imports matplotlib
+        figures = load_figures("manifold")
         model, data = inference.model, self.train.data.values
         title = f"rebuild: {self.describe()}"
         if self._conditions:

@@ -9,6 +9,8 @@ from regard.attention.biases import ShawBias as ShawBias
 from regard.attention.choices import Choice as Choice
 from regard.attention.choices import Hard as Hard
 from regard.attention.choices import Proportional as Proportional
+from regard.attention.choices import Sigmoid as Sigmoid
+from regard.attention.choices import SinkSoft as SinkSoft
 from regard.attention.choices import Soft as Soft
 from regard.attention.choices import SoftmaxForm as SoftmaxForm
 from regard.attention.choices import Sparse as Sparse

@@ -32,6 +32,7 @@ def attend(
     choice: Choice = _SOFT,
     mask: Mask | None = None,
     bias: Bias | Tensor | None = None,
+    registers: tuple[Tensor, Tensor] | None = None,
     kernel: str = "auto",
 ) -> Float[Tensor, "... query value_dim"]:
     """Read the memory with every query (scaled dot-product attention by default).
@@ -51,6 +52,8 @@ def attend(
              there, as in torch, since 0 * NaN is NaN.
     Bias:    a Bias or a tensor, added to the scores. Masks and biases align from the left, as the
              memory does.
+    Registers: further pairs, keys ([head,] register, key_dim) and values, which every query reads
+             without mask and bias: learned ones belong to a model. (sukhbaatar2019)
     Kernel:  "reference" computes the formula; "sdpa" is torch's scaled_dot_product_attention;
              "additive" is our fused kernel for additive scores; "auto" follows the table in
              regard.attention.kernels.selection, which regard.kernels() prints. A kernel that does
@@ -60,8 +63,12 @@ def attend(
     Source:  lectures, A.2; vaswani2017, section 3.2.
     """
     if isinstance(memory, LinearState):
+        if registers is not None:
+            raise ValueError("registers must be None with a LinearState, which has no softmax")
         return memory.read(query, score=score, choice=choice, mask=mask, bias=bias, kernel=kernel)
     inputs = prepare_inputs(query, memory, score=score, choice=choice, mask=mask, bias=bias)
+    if registers is not None:
+        inputs = inputs.with_registers(*registers)
     name = selection.choose(kernel, inputs)
     if 0 in (inputs.query.numel(), inputs.keys.numel(), inputs.values.numel()):
         return inputs.zeros(inputs.values.shape[-1])
@@ -78,9 +85,10 @@ def attention_weights(
     bias: Bias | Tensor | None = None,
     kernel: str = "auto",
 ) -> Float[Tensor, "... query key"]:
-    """Return the weights (..., query, key) of `attend`; each row sums to one, or to zero if masked.
+    """Return the weights (..., query, key) of `attend`; a row sums to one, or to zero if masked.
 
-    The weights are always computed by the reference kernel: fused kernels never store them.
+    With a sink or sigmoids the sum is another. The weights are always computed by the reference
+    kernel: fused kernels never store them.
     """
     inputs = prepare_inputs(query, memory, score=score, choice=choice, mask=mask, bias=bias)
     selection.choose(kernel, inputs)

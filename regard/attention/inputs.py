@@ -4,7 +4,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from regard.attention.axes import align, broadcast_leading, check_part, check_strided, widen
 from regard.attention.biases import Bias, DistanceBias, TensorBias
@@ -14,7 +13,7 @@ from regard.attention.masks.base import additive_mask
 from regard.attention.memory.base import KernelCache, KeyValueCache, MemoryView
 from regard.attention.positions import Positions
 from regard.attention.scores import Form, InnerProduct, Score
-from regard.attention.scores.base import check_mapped
+from regard.attention.scores.base import check_mapped, map_all
 from regard.compat.torch import has_hooked_weights
 
 
@@ -137,22 +136,39 @@ class AttentionInputs(NamedTuple):
 
         Mask and bias are then one tensor, in which that key has the score `sink`.
         """
+        key, value = (x.new_zeros(1, x.shape[-1]) for x in (self.keys, self.values))
+        inputs = self._append(key, value, self.softmax.sink)
+        return inputs._replace(softmax=self.softmax._replace(sink=None))
+
+    def with_registers(self, keys: Tensor, values: Tensor) -> "AttentionInputs":
+        """Return the read of more pairs ([head,] register, dim), without mask and bias.
+
+        They are behind those of the memory. Mask and bias are then one tensor.
+        """
+        return self._append(map_all(self.score, "map_keys", keys), values, 0.0)
+
+    def _append(self, keys: Tensor, values: Tensor, scores: float | Tensor) -> "AttentionInputs":
+        """Append pairs that all queries may read, with the bias `scores`."""
         bias, axes = self.bias_tensor(), (1,) * self.num_axes
         allowed = self.allowed_pairs(bias)
         added = self.query.new_zeros(axes) if bias is None else bias
         added = added if allowed is None else added.masked_fill(~allowed, float("-inf"))
-        sink = torch.as_tensor(self.softmax.sink, device=added.device).to(added.dtype)
-        sink = sink.view(*axes[sink.dim() :], *sink.shape)
-        rows = torch.broadcast_shapes(added.shape[:-1], sink.shape[:-1])
-        num_keys = self.keys.shape[-2]
-        added = torch.cat((added.expand(*rows, num_keys), sink.expand(*rows, 1)), -1)
+        if not isinstance(scores, Tensor):
+            scores = added.new_full((), scores)
+        scores = scores.to(added.dtype)
+        scores = scores.view(*axes[scores.dim() :], *scores.shape)
+        rows = torch.broadcast_shapes(added.shape[:-1], scores.shape[:-1])
+        num_keys, count = self.keys.shape[-2], keys.shape[-2]
+        added = torch.cat((added.expand(*rows, num_keys), scores.expand(*rows, count)), -1)
+        pairs = []
+        for own, more in ((self.keys, keys), (self.values, values)):
+            pairs.append(torch.cat((own, more.to(own.dtype).expand(*own.shape[:-2], -1, -1)), -2))
         return self._replace(
-            keys=pad(self.keys, (0, 0, 0, 1)),
-            values=pad(self.values, (0, 0, 0, 1)),
-            softmax=self.softmax._replace(sink=None),
+            keys=pairs[0],
+            values=pairs[1],
             mask=None,
             bias=TensorBias(added),
-            positions=Positions(self.positions.num_rows, num_keys + 1, self.positions.device),
+            positions=Positions(self.positions.num_rows, num_keys + count, self.positions.device),
             kernel_cache=None,
         )
 

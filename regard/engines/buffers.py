@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from regard.attention.choices import Sigmoid, SinkSoft
 from regard.attention.masks import Padding
 from regard.attention.memory import Memory, StaticMemory
 from regard.attention.scores import Cosine, General
@@ -185,7 +186,8 @@ class BufferedStepper:
 
 def steps_in_buffers(model: Model) -> bool:
     """Return True if all steps of a model launch the same work, as those of a graph do."""
-    core, writer, known = model.core, model.writer, KNOWN | {Cosine, General, DenseLayer}
+    core, writer = model.core, model.writer
+    known = KNOWN - {SinkSoft, Sigmoid} | {Cosine, General, DenseLayer}
     if type(core) is not Transformer or model.training:
         return False
     parts, heads = [core.decoder, core.decoder_norm, core.decoder_embedding_norm, writer], set()
@@ -197,7 +199,10 @@ def steps_in_buffers(model: Model) -> bool:
         if isinstance(part, Read) and not (part.mask is None and part.kernel in ("auto", "sdpa")):
             return False
         if isinstance(part, MultiHead):  # all layers share buffers and angles
-            if part.positions not in (None, core.target_positions):
+            if (
+                part.positions not in (None, core.target_positions)
+                or part.register_keys is not None
+            ):
                 return False
             heads.add((part.key_heads, part.key.weight.shape, part.value.weight.shape))
     return len(heads) == 1 and writer.positions is None and has_no_hooks(*parts)

@@ -154,10 +154,21 @@ def _unsupported_features(form: forms.TextForm) -> Iterator[str]:
             yield f"its positional bias is {type(bias).__name__}, which CTranslate2 lacks"
         if type(bias) is Alibi and not torch.equal(bias.slopes, Alibi(heads).slopes):
             yield "its alibi bias has other slopes than those of its number of heads"
+        parts = {
+            "a sink": attention.read.sink is not None,
+            "sigmoids for weights": attention.read.is_sigmoid,
+            "gates": attention.gate is not None,
+            "registers": attention.register_keys is not None,
+            "norms of length 1": attention.query_norm is not None and attention.query_norm.is_l2,
+        }
+        for name in (name for name, is_there in parts.items() if is_there):
+            yield f"its attention has {name}, which CTranslate2 lacks"
         if {len(attention.query.weight), len(attention.output.weight[0])} != {width}:
             yield "its heads together are not as wide as the model"
         if form.source is None:
             continue
+        if attention.query_norm is not None:
+            yield "it normalizes queries and keys, which CTranslate2 does in language models only"
         if bias is not None:
             yield "it has a positional bias, which CTranslate2 supports for language models only"
         if attention.key_heads != heads:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.biases import Alibi, DistanceBias, RelativeBias
-from regard.attention.choices import Soft
+from regard.attention.choices import Sigmoid, SinkSoft, Soft
 from regard.attention.scores import Dot, InnerProduct, ScaledDot
 from regard.compat.torch import has_global_hooks, has_hooks, is_compiled, parameters_of
 from regard.layers import forms
@@ -27,7 +27,7 @@ from regard.layers.dropout import Dropout
 from regard.layers.feedforward import ACTIVATIONS, FeedForward
 from regard.layers.linear import Linear
 from regard.layers.multihead import MultiHead
-from regard.layers.norms import RMSNorm
+from regard.layers.norms import L2Norm, RMSNorm
 from regard.layers.positions.base import AlibiPositions, NoPositions, RelativePositions
 from regard.layers.positions.learned import Learned
 from regard.layers.positions.rotary import Rotary
@@ -41,9 +41,9 @@ from regard.models.writers.tokens import TokenWriter
 
 _MODELS = (Model, TokenReader, TokenWriter, Transformer, EncoderBlock, DecoderBlock)
 _POSITIONS = (Sinusoidal, Learned, Rotary, AlibiPositions, RelativePositions, NoPositions)
-_READS = (MultiHead, Read, Dot, ScaledDot, Soft, Alibi, RelativeBias)
+_READS = (MultiHead, Read, Dot, ScaledDot, Soft, SinkSoft, Sigmoid, Alibi, RelativeBias)
 _LAYERS = (nn.Embedding, nn.ModuleList, Linear, nn.Linear, FeedForward, Residual, Dropout)
-_NORMS = (nn.LayerNorm, nn.RMSNorm, RMSNorm, nn.Identity)
+_NORMS = (nn.LayerNorm, nn.RMSNorm, RMSNorm, L2Norm, nn.Identity)
 KNOWN: frozenset[type] = frozenset((*_MODELS, *_POSITIONS, *_READS, *_LAYERS, *_NORMS))
 """Classes whose forms describe them exactly. Subclasses are not included."""
 
@@ -122,8 +122,8 @@ def _unsupported_features(form: forms.TextForm) -> Iterator[str]:
     for block in blocks:
         if block.cross is not None and block.cross.rotary is not None:
             yield "its cross-attention has rotary positions"
-        if block.cross is not None and block.cross.query_norm is not None:
-            yield "its cross-attention normalizes queries and keys"
+        if block.cross is not None and block.cross.register_keys is not None:
+            yield "its cross-attention has registers"
         if block.cross is not None and block.cross.read.bias is not None:
             yield "its cross-attention has a positional bias"
         if block.window is not None and block.window < 1:
@@ -147,7 +147,9 @@ def _differences(form: forms.TextForm) -> Iterator[str]:
         "activations": [block.feedforward.activation for block in blocks],
         "kinds of feed-forward networks": [block.feedforward.gate is None for block in blocks],
         "kinds of norms": [norm.is_rms for norm in _norms_of_items(form)],
-        "norms of queries and keys": [len(head_norms(block.attention)) for block in blocks],
+        "choices": [attention.read.is_sigmoid for attention in attentions],
+        "gates": [attention.gate is None for attention in attentions],
+        "numbers of registers": [_count_registers(block.attention) for block in blocks],
         "kinds of rotary positions": [(r.interleaved, len(r.rates)) for r in rotary if r],
         "numbers of heads": [attention.num_heads for attention in attentions],
         "numbers of heads of keys": [attention.key_heads for attention in attentions],
@@ -158,6 +160,10 @@ def _differences(form: forms.TextForm) -> Iterator[str]:
     for name, values in equal.items():
         if len(set(values)) > 1:
             yield f"its blocks have different {name}"
+
+
+def _count_registers(attention: forms.AttentionForm) -> int:
+    return 0 if attention.register_keys is None else attention.register_keys.shape[1]
 
 
 def _biases(stack: tuple[forms.BlockForm, ...]) -> list[DistanceBias]:
@@ -183,6 +189,12 @@ def _misfits(form: forms.TextForm) -> Iterator[str]:
         sizes.append((attention.value.weight, (key_heads * value_size, width)))
         sizes.append((attention.output.weight, (width, heads * value_size)))
         sizes += [(norm.scale, (size,)) for norm in head_norms(attention)]
+        count = _count_registers(attention)
+        sizes.append((attention.register_keys, (key_heads, count, size)))
+        sizes.append((attention.register_values, (key_heads, count, value_size)))
+        if attention.gate is not None:
+            gates = heads if len(attention.gate.weight) == heads else heads * value_size
+            sizes.append((attention.gate.weight, (gates, width)))
         bias, distance = attention.read.bias, torch.zeros(1, 1, dtype=torch.int64)
         if bias is not None and len(bias.at(distance, torch.float32)) not in (1, heads):
             yield "its positional bias has another number of heads"
@@ -215,7 +227,7 @@ def _norms_of_items(form: forms.TextForm) -> list[forms.NormForm]:
 def _unsupported_in_attention(attention: forms.AttentionForm) -> Iterator[str]:
     norms, has_beta = head_norms(attention), attention.read.beta != 1
     if len(norms) == 1 or not all(norm.is_rms for norm in norms):
-        yield "its norms of queries and keys are not both RMSNorm"
+        yield "its norms of queries and keys are not both RMSNorm or L2Norm"
     if norms and (has_beta or attention.read.log_beta is not None):
         yield "its choice has a beta, and its queries are normalized"
     read, heads, key_heads = attention.read, attention.num_heads, attention.key_heads
@@ -224,9 +236,11 @@ def _unsupported_in_attention(attention: forms.AttentionForm) -> Iterator[str]:
     if not isinstance(read.score, InnerProduct) or read.score.cap is not None:
         yield f"its score is {read.score}, not a plain inner product"
     if not isinstance(read.beta, float | int):
-        yield "its choice is not a softmax with one beta, or a learned one for each head"
+        yield "its choice is no softmax or sigmoid with one beta, or a learned one for each head"
     if read.bias is not None and (read.beta != 1 or read.log_beta is not None):
         yield "its choice has a beta, by which its positional bias is multiplied"
+    if isinstance(read.sink, Tensor) and len(read.sink) not in (1, heads):
+        yield f"its choice has {len(read.sink)} sinks for {heads} heads"
     if read.log_beta is not None and read.log_beta.shape not in ((1,), (heads, 1, 1)):
         yield f"its choice learns a beta of shape {tuple(read.log_beta.shape)} for {heads} heads"
 
@@ -306,7 +320,7 @@ def _map_form(part: Any, function: Callable[[Any], Any]) -> Any:
 
 
 def _multiply_queries(attention: forms.AttentionForm) -> forms.AttentionForm:
-    """Return the attention with queries multiplied by beta, and beta 1."""
+    """Return the attention with queries and sinks multiplied by beta, and beta 1."""
     read, query = attention.read, attention.query
     if read.beta == 1 and read.log_beta is None:
         return attention
@@ -317,4 +331,6 @@ def _multiply_queries(attention: forms.AttentionForm) -> forms.AttentionForm:
     rows = beta.flatten().expand(attention.num_heads).repeat_interleave(size)
     bias = None if query.bias is None else query.bias * rows
     query = replace(query, weight=query.weight * rows[:, None], bias=bias)
-    return replace(attention, query=query, read=replace(read, beta=1.0, log_beta=None))
+    sink = read.sink if read.sink is None else torch.as_tensor(read.sink).flatten() * beta.flatten()
+    read = replace(read, beta=1.0, log_beta=None, sink=sink)
+    return replace(attention, query=query, read=read)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from regard.attention.biases import DistanceBias
 from regard.attention.scores import Form
 from regard.layers.linear import Linear
-from regard.layers.norms import RMSNorm
+from regard.layers.norms import L2Norm, RMSNorm
 
 FormT = TypeVar("FormT")
 
@@ -43,13 +43,17 @@ class LinearForm:
 
 @dataclass(frozen=True, eq=False)
 class NormForm:
-    """scale (x - mean) / sqrt(variance + eps) + shift; is_rms: scale x / sqrt(mean(x^2) + eps)."""
+    """scale (x - mean) / sqrt(variance + eps) + shift; is_rms: scale x / sqrt(mean(x^2) + eps).
+
+    is_l2: scale x / sqrt(sum(x^2) + eps), where is_rms is true as well.
+    """
 
     size: int
     scale: Tensor | None
     shift: Tensor | None
     eps: float
     is_rms: bool = False
+    is_l2: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +93,10 @@ class ReadForm:
     bias: DistanceBias | None
     log_beta: Tensor | None = None
     """Logarithm of a learned inverse temperature; None: it is not learned."""
+    sink: Tensor | float | None = None
+    """Score without a key, of all heads or of each; None: there is none."""
+    is_sigmoid: bool = False
+    """True: sigmoids of beta times the scores, minus the logarithm of the number of keys."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +113,10 @@ class RotaryForm:
 
 @dataclass(frozen=True, eq=False)
 class AttentionForm:
-    """output([read(rotate(norm(query(x))), rotate(norm(key(y))), value(y)) of each head])."""
+    """output([read(rotate(norm(query(x))), rotate(norm(key(y))), value(y)) of each head]).
+
+    The heads are multiplied by sigmoid(gate(x)), if there is a gate.
+    """
 
     query: LinearForm
     key: LinearForm
@@ -118,6 +129,11 @@ class AttentionForm:
     query_norm: NormForm | None = None
     """Norm of the queries of a head; None: the identity."""
     key_norm: NormForm | None = None
+    gate: LinearForm | None = None
+    """To a number for each head, or for each number of each head; None: there are no gates."""
+    register_keys: Tensor | None = None
+    """(key_heads, registers, size): keys that each query reads, too, which are not rotated."""
+    register_values: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,13 +251,15 @@ def _norm(module: Any) -> NormForm:
         raise NoFormError(module, f"normalizes over {axes} axes, not over the last alone")
     size, is_rms = module.normalized_shape[0], isinstance(module, nn.RMSNorm)
     eps = torch.finfo(torch.float32).eps if module.eps is None else module.eps
-    return NormForm(size, module.weight, None if is_rms else module.bias, eps, is_rms)
+    shift = None if is_rms else module.bias
+    return NormForm(size, module.weight, shift, eps, is_rms, isinstance(module, L2Norm))
 
 
 _MAKERS: dict[type, Any] = {
     nn.LayerNorm: _norm,
     nn.RMSNorm: _norm,
     RMSNorm: _norm,
+    L2Norm: _norm,
     nn.Linear: _linear,
     Linear: _linear,
 }

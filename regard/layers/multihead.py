@@ -11,8 +11,12 @@ key_heads adjacent heads, and the key-value cache is smaller by the same factor.
 attention has one.
 
 Norms of queries and keys apply to each head behind the projections, with parameters shared by the
-heads. Rotary positional encodings then rotate queries and keys: keys are at 0, 1, ... in the order
-in which they were added, and the last query is at the last key.
+heads. Gates multiply what the heads read, [head_1, ..., head_l] * sigmoid(X' W_G): a number for
+each head, or for each of its numbers. Registers are learned pairs of keys and values of each head,
+which every query reads beside those of the memory, whatever the mask and the positions.
+
+Rotary positional encodings rotate queries and keys behind the norms: keys are at 0, 1, ... in the
+order in which they were added, and the last query is at the last key.
 
 A subclass may replace each of these steps, and keeps the others:
 
@@ -21,7 +25,8 @@ A subclass may replace each of these steps, and keeps the others:
     merge     the heads' results -> the vectors before W_o
 
 Source: lectures, C.1, C.2, C.5 to C.8; vaswani2017, section 3.2.2; grouped queries ainslie2023,
-multi-query shazeer2019; rotary su2024; norms of queries and keys henry2020, yang2025.
+multi-query shazeer2019; rotary su2024; norms of queries and keys henry2020, yang2025; gates
+qiu2025; registers sukhbaatar2019 (persistent vectors), darcet2024.
 """
 
 import math
@@ -76,10 +81,14 @@ class MultiHead(nn.Module):
                        a vector v. choice, bias, kernel and role are those of `Read`.
     positions:         rotates queries and keys, in self-attention.
     qk_norm:           (size) -> norm of the queries and of the keys of a head, such as RMSNorm.
+    gate:              "head": a gate for each head; "element": for each of its numbers.
+    registers:         number of learned pairs that every query reads, too.
     output_projection: False leaves out W_o; the output is then l head_value_dim wide.
     Parameters: query (l head_dim, query_dim), key (key_heads head_key_dim, source_dim), value
                 (key_heads head_value_dim, value_dim), output (output_dim, l head_value_dim), each
-                with a bias unless projection_bias=False; output_bias: of W_o, if it differs.
+                with a bias unless projection_bias=False; output_bias: of W_o, if it differs; gate
+                (l or l head_value_dim, query_dim); register_keys, register_values (key_heads,
+                registers, size).
     Raises: TypeError or ValueError for sizes, score and positions that do not fit together.
     """
 
@@ -100,6 +109,8 @@ class MultiHead(nn.Module):
         bias: Bias | None = None,
         positions: PositionalEncoding | None = None,
         qk_norm: Callable[[int], nn.Module] | None = None,
+        gate: Literal["none", "head", "element"] = "none",
+        registers: int = 0,
         kernel: str = "auto",
         projection_bias: bool = True,
         output_bias: bool | None = None,
@@ -150,6 +161,16 @@ class MultiHead(nn.Module):
             self.output = Linear(heads_dim, output_dim, bias=output_bias)
         self.query_norm = None if qk_norm is None else qk_norm(head_dim)
         self.key_norm = None if qk_norm is None else qk_norm(head_key_dim)
+        self.gate: Linear | None = None
+        if gate != "none":
+            num_gates = num_heads if gate == "head" else heads_dim
+            self.gate = Linear(query_dim, num_gates, bias=projection_bias)
+        self.register_keys: nn.Parameter | None = None
+        self.register_values: nn.Parameter | None = None
+        if registers:
+            shape = key_heads, registers
+            self.register_keys = nn.Parameter(torch.randn(*shape, head_key_dim))
+            self.register_values = nn.Parameter(0.02 * torch.randn(*shape, head_value_dim))
         self.read, self.positions = read, positions
         if positions is not None:
             self._check_rotation(positions)
@@ -223,7 +244,7 @@ class MultiHead(nn.Module):
                 heads = self._read_once(queries, memory, beta)
             else:
                 queries = self._rotate_query(queries, memory, start)
-                heads = self.read(queries, memory, mask=mask, bias=bias)
+                heads = self._read(queries, memory, mask, bias)
             return self.output(self.merge(heads, query))
         queries, keys, values = self.project(query, query)
         has_more = memory_mask is not None or bias is not None
@@ -233,7 +254,7 @@ class MultiHead(nn.Module):
         else:
             pairs = self.pairs(self._memory(keys, values, memory_mask))
             queries = self._rotate_query(queries, pairs)
-            heads = self.read(queries, pairs, mask=mask, bias=bias)
+            heads = self._read(queries, pairs, mask, bias)
         return self.output(self.merge(heads, query))
 
     def project(
@@ -279,22 +300,32 @@ class MultiHead(nn.Module):
     def merge(
         self, heads: Float[Tensor, "batch head query size"], query: Tensor
     ) -> Float[Tensor, "batch query heads"]:
-        """Return [head_1, ..., head_l], the vectors before W_o; query: the items X'."""
-        return heads.transpose(1, 2).flatten(2)
+        """Return [head_1, ..., head_l], times the gates: the vectors before W_o.
+
+        query: the items X'.
+        """
+        if self.gate is None:
+            return heads.transpose(1, 2).flatten(2)
+        return (heads * self._gates(query)).transpose(1, 2).flatten(2)
 
     def decompose(
         self, query: Float[Tensor, "batch query query_dim"], memory: Memory
     ) -> Float[Tensor, "batch head query key output_dim"]:
         """Return what each key adds to the output through each head: a_hij W_o^h v_hj.
 
-        Their sum over heads and keys is the output without the bias of W_o.
+        Their sum over heads and keys is the output without the bias of W_o. Registers are keys
+        behind those of the memory.
         """
         queries, _, _ = self.project(query, None)
         queries = self._rotate_query(queries, memory)
-        inputs = self.read.prepare_inputs(queries, memory).repeat_heads()
+        inputs = self.read.prepare_inputs(queries, memory, registers=self._registers())
+        inputs = inputs.repeat_heads()
+        values = inputs.values[:, :, None]  # (batch, head, 1, key, size)
+        if self.gate is not None:
+            values = values * self._gates(query)[:, :, :, None]
         by_head = self._output_form().weight.unflatten(1, (self.num_heads, -1))
-        projected = torch.einsum("bhkv,ohv->bhko", inputs.values, by_head)
-        return reference.weights(inputs)[..., None] * projected[:, :, None]
+        projected = torch.einsum("bhqkv,ohv->bhqko", values, by_head)
+        return reference.weights(inputs)[..., None] * projected
 
     def form(self) -> AttentionForm:
         query, key, value = (form_of(x, LinearForm) for x in (self.query, self.key, self.value))
@@ -303,7 +334,10 @@ class MultiHead(nn.Module):
         heads = self.num_heads, self.key_heads
         parts = query, key, value, self._output_form(), *heads, read, rotary
         norms = self.query_norm, self.key_norm
-        return AttentionForm(*parts, *(None if x is None else form_of(x, NormForm) for x in norms))
+        query_norm, key_norm = (None if x is None else form_of(x, NormForm) for x in norms)
+        gate = None if self.gate is None else form_of(self.gate, LinearForm)
+        more = gate, self.register_keys, self.register_values
+        return AttentionForm(*parts, query_norm, key_norm, *more)
 
     def _output_form(self) -> LinearForm:
         if type(self.output) is not nn.Identity:
@@ -312,6 +346,22 @@ class MultiHead(nn.Module):
         # The matrix that leaves the heads as they are.
         size = len(weight) // self.key_heads * self.num_heads
         return LinearForm(torch.eye(size, dtype=weight.dtype, device=weight.device), None)
+
+    def _read(self, queries: Tensor, memory: Any, mask: Mask | None, bias: Any) -> Tensor:
+        if self.register_keys is None:
+            return self.read(queries, memory, mask=mask, bias=bias)
+        return self.read(queries, memory, mask=mask, bias=bias, registers=self._registers())
+
+    def _registers(self) -> tuple[Tensor, Tensor] | None:
+        keys, values = self.register_keys, self.register_values
+        if keys is None or values is None:
+            return None
+        return keys if self.key_norm is None else self.key_norm(keys), values
+
+    def _gates(self, query: Tensor) -> Tensor:
+        """Return the gates (batch, head, query, 1 or size) of items."""
+        assert self.gate is not None
+        return torch.sigmoid(_split_heads(self.gate(query), self.num_heads))
 
     @property
     def _maps_keys(self) -> bool:
@@ -360,6 +410,7 @@ class MultiHead(nn.Module):
             or self.key_heads != self.num_heads
             or self.positions is not None
             or self.query_norm is not None
+            or self.register_keys is not None
             or type(self).project is not MultiHead.project
             or not self._maps_keys
         ):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.attention.attend import attend
 from regard.attention.axes import check_part
 from regard.attention.biases import Bias, DistanceBias, TensorBias
-from regard.attention.choices import Choice, Soft
+from regard.attention.choices import Choice, Sigmoid, SinkSoft, Soft
 from regard.attention.inputs import AttentionInputs, prepare_inputs
 from regard.attention.masks import Mask, intersect
 from regard.attention.memory import KeyValueCache, LinearState
@@ -86,7 +86,9 @@ class Read(nn.Module):
         *,
         mask: Mask | None = None,
         bias: Bias | Tensor | None = None,
+        registers: tuple[Tensor, Tensor] | None = None,
     ) -> Float[Tensor, "..."]:
+        """Return the output of every query; registers: as of `regard.attend`."""
         if self.mask is not None or self.bias is not None:
             mask, bias = self._total(mask, bias)
         return attend(
@@ -96,6 +98,7 @@ class Read(nn.Module):
             choice=self.choice,
             mask=mask,
             bias=bias,
+            registers=registers,
             kernel=self.kernel,
         )
 
@@ -106,12 +109,14 @@ class Read(nn.Module):
         *,
         mask: Mask | None = None,
         bias: Bias | Tensor | None = None,
+        registers: tuple[Tensor, Tensor] | None = None,
     ) -> AttentionInputs:
         """Return the inputs of the read that `forward` computes for the same arguments."""
         mask, bias = self._total(mask, bias)
-        return prepare_inputs(
+        inputs = prepare_inputs(
             query, memory, score=self.score, choice=self.choice, mask=mask, bias=bias
         )
+        return inputs if registers is None else inputs.with_registers(*registers)
 
     def form(self, size: int) -> ReadForm:
         """Return the form of this module for queries and keys of this size.
@@ -127,11 +132,16 @@ class Read(nn.Module):
             )
         kind = type(score)
         is_bare = kind.map_query is Score.map_query and kind.map_keys is Score.map_keys
-        beta, log_beta = None, None
-        if isinstance(choice, Soft):
-            log_beta = choice.log_beta
-            beta = choice.beta if log_beta is None else 1.0
-        return ReadForm(score.form(size) if is_bare else None, beta, bias, log_beta)
+        beta, log_beta, sink = None, None, None
+        soft = choice.soft if isinstance(choice, SinkSoft | Sigmoid) else choice
+        if isinstance(soft, Soft):
+            log_beta = soft.log_beta
+            beta = soft.beta if log_beta is None else 1.0
+        if isinstance(choice, SinkSoft):
+            sink = choice.form().sink
+        is_sigmoid = isinstance(choice, Sigmoid)
+        score_form = score.form(size) if is_bare else None
+        return ReadForm(score_form, beta, bias, log_beta, sink, is_sigmoid=is_sigmoid)
 
     def extra_repr(self) -> str:
         mask = "" if self.mask is None else f"mask={self.mask!r}, "

@@ -117,14 +117,17 @@ def _read_hooks(
             # Without the cache of autocast: the model would reuse parameters cast without gradient.
             context = torch.autocast(kind, dtype=autocast, cache_enabled=False)
         with context:
-            inputs = read.prepare_inputs(*args, **kwargs)
+            whole = inputs = read.prepare_inputs(*args, **kwargs)
+            if kwargs.get("registers") is not None:  # maps show the keys of the memory alone
+                inputs = read.prepare_inputs(*args, **kwargs | {"registers": None})
             if is_batched(inputs.query) or is_batched(inputs.keys):
                 raise ValueError("a read inside torch.func.vmap cannot be recorded")
             keys, first_key = inputs.positions.key_positions, 0
             if keys is not None and len(keys) and bool((keys.diff() == 1).all()):
                 first_key = max(0, int(keys[0]))
             with torch.no_grad(), _random_states(states):
-                weights, vectors = _weights_of(inputs, dtype), None
+                weights, vectors = _weights_of(whole, dtype), None
+                weights = weights[..., : inputs.keys.shape[-2]]
                 if recorder is not None:
                     vectors = recorder.record(name, inputs, output)
             facts = {

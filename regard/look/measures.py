@@ -43,7 +43,8 @@ def summaries(attention_map: AttentionMap) -> dict[str, list[float | None]]:
         measures["distance"] = distance
     found: dict[str, list[float | None]] = {name: [] for name in measures}
     for head in range(len(attention_map.heads)):
-        weights = attention_map.head(head)
+        weights = attention_map.head(head).double()  # those of sinks and sigmoids may sum to less
+        weights = weights / weights.sum(-1, keepdim=True).clamp(min=1e-30)
         for name, measure in measures.items():
             found[name].append(measure(weights))
     return found

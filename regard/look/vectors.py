@@ -213,7 +213,10 @@ class VectorRecorder:
                 part = getattr(heads, part_name, None)
                 if part_name == "value" and name in self._value_maps:
                     part = self._value_maps[name]
-                for kind, weight in [] if part is None else part.named_parameters(recurse=False):
+                is_gated = part_name == "output" and heads is not None and heads.gate is not None
+                if part is None or is_gated:  # W_o maps Z times the gates, which is not stored
+                    continue
+                for kind, weight in part.named_parameters(recurse=False):
                     parameters[f"{part_name} bias" if kind == "bias" else part_name] = weight
             if isinstance(inputs.form, TanhSum):
                 parameters["v"] = inputs.form.v
@@ -337,7 +340,8 @@ def _formula(inputs: AttentionInputs, heads: MultiHead | None, *, has_maps: bool
     beta = choice.beta if isinstance(choice, Soft) else None
     if isinstance(beta, Tensor):
         beta = float(beta.detach()) if beta.numel() == 1 else None
-    mapped = [] if heads is None or heads.positions is None else [_one_line(heads.positions)]
+    maps = () if heads is None else (heads.query_norm, heads.positions)
+    mapped = [_one_line(part) for part in maps if part is not None]
     if not has_maps and inputs.raw_query.data_ptr() != inputs.query.data_ptr():
         mapped.append(f"the map of {type(inputs.score).__name__}")
     return ReadFormula(

@@ -174,6 +174,9 @@ def _attention(
     if attention.positions is not None:
         details.append(positions_name(attention.positions))
     details += [] if attention.query_norm is None else ["normalized queries and keys"]
+    details += [] if attention.gate is None else ["gated"]
+    if attention.register_keys is not None:
+        details.append(f"{attention.register_keys.shape[1]} registers")
     details += ["no W_o"] if isinstance(attention.output, nn.Identity) else []
     return Operation("multi-head " * (heads > 1) + name, ", ".join(filter(None, details)), inputs)
 

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from regard.attention.choices import Choice, Hard, Soft, Sparse, TopK
+from regard.attention.choices import Choice, Hard, Sigmoid, SinkSoft, Soft, Sparse, TopK
 from regard.attention.choices.hard import GRADIENTS
 from regard.attention.choices.top_k import best_keys
 from tests.helpers import close
@@ -28,6 +28,12 @@ CHOICES = {
     "top-3": TopK(3),
     "top-all": TopK(99, beta=0.5),
 }
+PARTIAL = {"sink": SinkSoft(BATCH), "sink-zero": SinkSoft(beta=2.0), "sigmoid": Sigmoid(beta=0.7)}
+"""Choices whose weights need not sum to one."""
+CHOICES |= PARTIAL
+whole = pytest.mark.parametrize(
+    "choice", [pytest.param(c, id=name) for name, c in CHOICES.items() if name not in PARTIAL]
+)
 every = pytest.mark.parametrize("choice", [pytest.param(c, id=name) for name, c in CHOICES.items()])
 fixed = pytest.mark.parametrize(
     "choice", [pytest.param(c, id=name) for name, c in CHOICES.items() if not c.is_random]
@@ -59,7 +65,7 @@ def weights_and_gradient(choice: Choice, scores: torch.Tensor, allowed: torch.Te
     return weights, torch.autograd.grad((weights * weighting).sum(), scores)[0]
 
 
-@every
+@whole
 @pytest.mark.parametrize("masked", [False, True])
 def test_weights_sum_to_one_over_allowed_keys(choice, masked):
     allowed = make_allowed() if masked else None
@@ -109,8 +115,28 @@ def test_masking_a_key_equals_removing_it(choice):
         assert hidden.grad[..., [3, 5]].abs().max() == 0
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_sinks_and_sigmoids_follow_their_formulas(masked):
+    scores, sink = make_scores(), torch.tensor([0.3, -2.0, 1.5]).view(BATCH, 1, 1).double()
+    allowed = make_allowed() if masked else torch.ones_like(scores, dtype=torch.bool)
+    powers = (2 * scores).exp() * allowed
+    choice = SinkSoft(BATCH, beta=2.0).double()
+    choice.sink.data = sink
+    for part, last in ((choice, (2 * sink).exp()), (SinkSoft(beta=2.0), 1.0)):
+        expected = powers / (powers.sum(-1, keepdim=True) + last)
+        close(part(scores, allowed if masked else None), expected)
+    count = allowed.sum(-1, keepdim=True)
+    expected = allowed / (1 + count * (-2 * scores).exp())
+    close(Sigmoid(beta=2.0)(scores, allowed if masked else None), expected)
+    with pytest.raises(ValueError, match="sink must have a score for each head"):
+        choice.check((2, 5), QUERIES)
+
+
 @fixed
 def test_weights_are_invariant_to_a_constant_added_to_the_scores(choice):
+    if choice in PARTIAL.values():
+        assert (choice(make_scores() + 9.25, None) > choice(make_scores(), None)).any()
+        return
     scores, allowed = make_scores(), make_allowed()
     close(choice(scores + 3.25, allowed), choice(scores, allowed))
 
@@ -129,7 +155,8 @@ def test_weights_are_equivariant_to_permutations_and_monotonic(choice):
 def test_weights_have_the_dtype_of_the_scores(choice, dtype):
     weights, gradient = weights_and_gradient(choice, make_scores(dtype), make_allowed())
     assert weights.dtype == gradient.dtype == dtype
-    assert (weights.float().sum(-1)[:, [0, 2, 3, 4]] - 1).abs().max() <= 2e-2
+    if choice not in PARTIAL.values():
+        assert (weights.float().sum(-1)[:, [0, 2, 3, 4]] - 1).abs().max() <= 2e-2
     assert not gradient.isnan().any()
 
 
@@ -143,8 +170,8 @@ def test_half_precision_is_computed_in_float32(choice):
 
 @every
 def test_empty_scores_have_empty_weights(choice):
-    assert choice(torch.zeros(2, 3, 0), None).shape == (2, 3, 0)
-    assert choice(torch.zeros(2, 0, 3), None).shape == (2, 0, 3)
+    assert choice(torch.zeros(BATCH, 3, 0), None).shape == (BATCH, 3, 0)
+    assert choice(torch.zeros(BATCH, 0, 3), None).shape == (BATCH, 0, 3)
 
 
 def test_is_random_is_true_for_random_choices_only():

@@ -111,6 +111,25 @@ FEATURES = {
         "embedding_norm": True,
         "first_norm": False,
     },
+    "parts": {
+        "qk_norm": "l2",
+        "gate": "element",
+        "registers": 2,
+        "sink": "learned",
+        "positions": RotaryConfig(scaling="yarn", original_max_length=16),
+        "head_dim": 6,
+        "key_heads": 2,
+        "window": 3,
+        "pattern": "LN/SN",
+    },
+    "sigmoid": {
+        "choice": "sigmoid",
+        "qk_norm": "rms",
+        "gate": "head",
+        "registers": 1,
+        "positions": RelativeConfig(),
+    },
+    "sink": {"sink": "zero", "score": "additive", "beta": "learned", "gate": "head"},
     "window-4": {"window": 4, "positions": AlibiConfig(), "score": "cosine", "norm_order": "post"},
 }
 CONFIGS = {

@@ -138,6 +138,7 @@ BART = {"norm_order": "post", "embedding_norm": True, "shared_positions": False}
         {"norm_order": "post"},
         {"score": "cosine"},
         {"score": "general"},
+        {"qk_norm": "l2", "gate": "head"},
         BART | {"positions": "learned"},
         {"final_norm": False, "attention_bias": "qkv"},
     ],
@@ -224,6 +225,9 @@ UNSUPPORTED = {
     "additive": {"score": "additive"},
     "capped": {"soft_cap": 5.0},
     "kernel": {"kernel": "reference"},
+    "sink": {"sink": "zero"},
+    "sigmoid": {"choice": "sigmoid"},
+    "registers": {"registers": 1},
 }
 
 

@@ -1,5 +1,6 @@
 """Multi-head attention: equality with single heads and with torch's."""
 
+import math
 from functools import partial
 
 import pytest
@@ -9,7 +10,7 @@ from torch import nn
 from regard.attention.attend import attend
 from regard.attention.biases import Alibi, TensorBias
 from regard.attention.choices import Soft, TopK
-from regard.attention.masks import causal, padding
+from regard.attention.masks import causal, padding, window
 from regard.attention.memory import Memory, StaticMemory
 from regard.attention.scores import (
     Additive,
@@ -26,6 +27,7 @@ from regard.layers.multihead import MultiHead
 from regard.layers.norms import RMSNorm
 from regard.layers.positions.rotary import Rotary
 from regard.layers.read import Read
+from regard.look.hooks import record_weights
 from tests.helpers import close
 
 
@@ -411,3 +413,48 @@ def test_norms_of_queries_and_keys_apply_to_each_head(count):
         torch.testing.assert_close(terms, expected)
         plain.load_state_dict(layer.state_dict(), strict=False)
         assert (plain(items) - expected).abs().max() > 1e-3 or count == 1
+
+
+@pytest.mark.parametrize("gate", ["none", "head", "element"])
+@pytest.mark.parametrize("kernel", ["auto", "sdpa", "reference"])
+def test_gates_multiply_heads_and_registers_are_keys_of_every_query(gate, kernel):
+    layer = MultiHead(12, 4, key_heads=2, gate=gate, registers=3, kernel=kernel, head_value_dim=5,
+                      qk_norm=RMSNorm, positions=Rotary(2)).double().eval()  # fmt: skip
+    with torch.no_grad():
+        layer.register_values.normal_()
+        items, mask = torch.randn(2, 7, 12).double(), window(2)
+        memory = layer.memory(items)
+        queries = layer.positions.rotate(layer.project(items, None)[0])
+        pairs = layer.key_norm(layer.register_keys), layer.register_values
+        pairs = [tensor.expand(2, -1, -1, -1) for tensor in pairs]
+        keys, values = (
+            torch.cat((memory.keys, pairs[0]), 2),
+            torch.cat((memory.values, pairs[1]), 2),
+        )
+        keys, values = keys.repeat_interleave(2, 1), values.repeat_interleave(2, 1)
+        places = torch.arange(10)
+        near = (places[:7, None] - places).clamp(min=-1)
+        allowed = ((near >= 0) & (near < 2)) | (places >= 7)
+        scores = (queries @ keys.mT / 3**0.5).masked_fill(~allowed, -math.inf)
+        heads = scores.softmax(-1) @ values
+        if gate != "none":
+            gates = layer.gate(items).sigmoid().unflatten(-1, (4, -1)).transpose(1, 2)
+            assert gates.shape[-1] == (1 if gate == "head" else 5)
+            heads = heads * gates
+        expected = layer.output(heads.transpose(1, 2).flatten(2))
+        close(layer(items, mask=mask), expected)
+        first = layer.extend(layer.memory(items[:, :5]), items[:, 5:])
+        close(layer(items[:, 5:], first, mask=mask), expected[:, 5:])
+        terms = layer.decompose(items, memory)
+        close(terms.sum((1, 3)) + layer.output.bias, layer(items, memory))
+        with record_weights(layer) as recording:
+            close(layer(items, mask=mask), expected)
+        (weights,) = recording["read"]
+        assert weights.shape == (2, 4, 7, 7)
+        close(
+            torch.as_tensor(weights).double().clamp(min=0),
+            scores.softmax(-1)[..., :7].float().double(),
+        )
+    parts = [layer.register_keys, layer.register_values]
+    parts += [] if gate == "none" else [layer.gate.weight]
+    assert all(torch.autograd.grad(layer(items).square().sum(), part)[0].any() for part in parts)

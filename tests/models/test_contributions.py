@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.attention.choices import Hard, Soft, Sparse, TopK
+from regard.attention.choices import Hard, SinkSoft, Soft, Sparse, TopK
 from regard.attention.masks import Padded, Unpadded
 from regard.data.batches import pad
 from regard.layers.norms import RMSNorm
@@ -42,6 +42,7 @@ POOLS = {
     "top k": lambda dim: AttentionPooling(dim, num_heads=2, choice=TopK(2)),
     "sparse": lambda dim: AttentionPooling(dim, num_heads=2, choice=Sparse()),
     "sharp": lambda dim: AttentionPooling(dim, num_heads=2, choice=Soft(4.0)),
+    "sink": lambda dim: AttentionPooling(dim, num_heads=2, choice=SinkSoft(2)),
     "mean": lambda _dim: MeanPooling(),
     "last": lambda _dim: LastItem(),
     "last of two directions": lambda _dim: LastItem(directions=2),

@@ -70,8 +70,8 @@ class Choice(nn.Module):
             )
         if form.sink is None:
             return _softmax(_scale(scores, form.beta), allowed)
-        sink = torch.as_tensor(form.sink, device=scores.device).to(scores.dtype)
-        columns = scores, sink.expand(*scores.shape[:-1], 1)
+        sink = form.sink if isinstance(form.sink, Tensor) else scores.new_full((), form.sink)
+        columns = scores, sink.to(scores.dtype).expand(*scores.shape[:-1], 1)
         if allowed is not None:
             allowed = pad(allowed.expand(*allowed.shape[:-1], scores.shape[-1]), (0, 1), value=True)
         return _softmax(_scale(torch.cat(columns, -1), form.beta), allowed)[..., :-1]

@@ -18,7 +18,7 @@ from torch.nn import functional
 from regard.attention.biases import DistanceBias
 from regard.attention.scores import InnerProduct
 from regard.engines.engine import Limits
-from regard.engines.lowering import head_norms, head_sizes, parts_of
+from regard.engines.lowering import head_sizes, parts_of
 from regard.layers import forms
 from regard.layers.positions.sinusoidal import sinusoids
 from regard.native.decoder import layout
@@ -70,7 +70,7 @@ class PackedTransformer:
         self._norms(core.encoder_embedding_norm, core.decoder_embedding_norm)
         blocks = (*core.encoder, *core.decoder)
         self._rotations, self._blocks = _number_blocks(blocks)
-        self.head_norms = np.stack([self._head_norms(block.attention) for block in blocks])
+        self._pack_attentions(blocks, core.decoder)
         for block in core.encoder:
             self._attention(block.attention)
             self._feedforward(block.feedforward)
@@ -85,10 +85,12 @@ class PackedTransformer:
         self._norms(core.decoder_norm)
         self.products.add(output, form.writer.bias, padding_bias=-math.inf)
         self.table = self.products.build_table()
-        self.sizes = self._sizes(core, len(output))
         mapped = self.heads.count * self.heads.padded_size
         mapped += self.key_heads.count * (self.key_heads.padded_size + self.value_heads.padded_size)
+        self.gates = 0 if attention.gate is None else mapped
+        mapped += self.heads.count * self.value_heads.padded_size if self.gates else 0
         self.widest_mapped = round_up_to_panel(mapped)
+        self.sizes = self._sizes(core, len(output))
         feedforwards = parts_of(form, forms.FeedForwardForm)
         widest = max(len(feedforward.expand.weight) for feedforward in feedforwards)
         hidden = round_up_to_panel(widest)
@@ -111,6 +113,9 @@ class PackedTransformer:
             layout.IS_GATED: block.feedforward.gate is not None,
             layout.FLOAT_CODE: multiplier[FLOAT32](),
             layout.OVERFLOW: 0,
+            layout.IS_SIGMOID: block.attention.read.is_sigmoid,
+            layout.GATES: self.gates,
+            layout.REGISTERS: len(self.registers) // (len(core.encoder) + len(core.decoder)),
         }
         return np.array([sizes[index] for index in range(layout.SIZES)], np.int64)
 
@@ -153,21 +158,62 @@ class PackedTransformer:
 
     def _head_norms(self, attention: forms.AttentionForm) -> np.ndarray:
         """Return factors of queries and keys, then two eps: f x / sqrt(sum x^2 + eps)."""
-        score, weight, factors, epsilons = attention.read.score, attention.query.weight, [], []
+        score, factors, epsilons = attention.read.score, [], []
         assert isinstance(score, InnerProduct)
-        scales, heads = (score.scale, 1.0), (self.heads, self.key_heads)
-        for norm, scale, each in zip(head_norms(attention), scales, heads, strict=False):
-            gain = weight.new_ones(each.size) if norm.scale is None else norm.scale.detach()
-            rows = forms.LinearForm(gain.repeat(each.count)[:, None], None)
+        norms, scales = (attention.query_norm, attention.key_norm), (score.scale, 1.0)
+        for norm, scale, each in zip(norms, scales, (self.heads, self.key_heads), strict=True):
+            factor, eps = torch.zeros(each.size), float(layout.NO_NORM)
+            if norm is not None:
+                factor, eps = _divisor(norm)
+            rows = forms.LinearForm(factor.repeat(each.count)[:, None], None)
             rows = _pair_halves(rows, attention.rotary, each)
-            factors.append(_pad_heads(rows, each, scale * math.sqrt(each.size))[0].flatten())
-            epsilons.append(each.size * norm.eps)
-        return _array(torch.cat((*factors, weight.new_tensor(epsilons))))
+            factors.append(_pad_heads(rows, each, scale)[0].flatten())
+            epsilons.append(eps)
+        return _array(torch.cat((*factors, torch.tensor(epsilons))))
+
+    def _pack_attentions(
+        self, blocks: Sequence[forms.BlockForm], decoder: Sequence[forms.BlockForm]
+    ) -> None:
+        """Set the norms, sinks and registers of all attentions, in the order of the layout."""
+        attentions = [block.attention for block in blocks]
+        every = [*attentions, *(block.cross for block in decoder if block.cross is not None)]
+        self.sinks = np.full((len(every), self.heads.count), -np.inf, np.float32)
+        for number, attention in enumerate(every):
+            if attention.read.sink is not None:
+                self.sinks[number] = _array(torch.as_tensor(attention.read.sink).flatten())
+        self.head_norms = np.zeros((len(every), 0), np.float32)
+        if any(attention.query_norm for attention in every):
+            self.head_norms = np.stack([self._head_norms(attention) for attention in every])
+        self.registers = np.concatenate([self._register_pairs(own) for own in attentions])
+
+    def _register_pairs(self, attention: forms.AttentionForm) -> np.ndarray:
+        """Return keys and values of registers, a row each."""
+        keys, values = attention.register_keys, attention.register_values
+        if keys is None or values is None:
+            sizes = self.key_heads.padded_size, self.value_heads.padded_size
+            return np.zeros((0, self.key_heads.count * sum(sizes)), np.float32)
+        if attention.key_norm is not None:
+            factor, eps = _divisor(attention.key_norm)
+            keys = keys * factor / (keys.square().sum(-1, keepdim=True) + eps).sqrt()
+        keys, values = (forms.LinearForm(x.mT.flatten(0, 1), None) for x in (keys, values))
+        keys = _pad_heads(_pair_halves(keys, attention.rotary, self.key_heads), self.key_heads)[0]
+        return _array(torch.cat((keys.T, _pad_heads(values, self.value_heads)[0].T), 1))
+
+    def _gate(self, attention: forms.AttentionForm) -> list[tuple[Tensor, Tensor]]:
+        """Return padded weights and biases of the gates, one for each number, if there are any."""
+        gate, heads = attention.gate, Heads(self.heads.count, self.value_heads.size)
+        if gate is None:
+            return []
+        times = heads.count * heads.size // len(gate.weight)
+        bias = None if gate.bias is None else gate.bias.repeat_interleave(times)
+        rows = forms.LinearForm(gate.weight.repeat_interleave(times, 0), bias)
+        return [_pad_heads(rows, heads)]
 
     def _attention(self, attention: forms.AttentionForm) -> None:
         key = _pair_halves(attention.key, attention.rotary, self.key_heads)
         parts = [self._query(attention), _pad_heads(key, self.key_heads)]
-        weights, biases = zip(*parts, _pad_heads(attention.value, self.value_heads), strict=True)
+        parts += [_pad_heads(attention.value, self.value_heads), *self._gate(attention)]
+        weights, biases = zip(*parts, strict=True)
         self.products.add(torch.cat(weights), torch.cat(biases))
         self._output(attention)
 
@@ -189,7 +235,8 @@ class PackedTransformer:
         if cross is None:
             self.products.rows += [[0] * FIELDS] * 3  # no such products
             return
-        self.products.add(*self._query(cross))
+        weights, biases = zip(self._query(cross), *self._gate(cross), strict=True)
+        self.products.add(torch.cat(weights), torch.cat(biases))
         key = _pad_heads(cross.key, self.key_heads)
         weights, biases = zip(key, _pad_heads(cross.value, self.value_heads), strict=True)
         self.products.add(torch.cat(weights), torch.cat(biases))
@@ -244,7 +291,7 @@ class Workspace:
 
     def _allocate(self) -> Context:
         model, rows, most = self.model, self.rows, self.positions
-        positions = round_up_to_panel(most)
+        positions = round_up_to_panel(most + int(model.sizes[layout.REGISTERS]))
         sizes, products = model.sizes, model.products
         items, value_size = round_up_to_panel(model.width), int(sizes[layout.VALUE_SIZE])
         read = round_up_to_panel(int(sizes[layout.HEADS]) * value_size) + PANEL
@@ -261,6 +308,8 @@ class Workspace:
             layout.DECODER_BIAS: model.bias_at(model.decoder_bias, -torch.arange(most + 1)),
             layout.ROTATIONS: model.rotations(most),
             layout.HEAD_NORMS: model.head_norms,
+            layout.SINKS: model.sinks,
+            layout.REGISTER_PAIRS: model.registers,
             layout.IDENTITY: np.arange(self.num_sources, dtype=np.int32)[None],
             layout.ZEROS: aligned_zeros((1, max(products.widest, read, positions))),
             layout.ITEMS: aligned_zeros((rows, items)),
@@ -280,6 +329,14 @@ class Workspace:
         blocks = model.block_numbers(most)
         numbers = np.concatenate((sizes, np.array(descriptors, np.int64).ravel(), blocks))
         return Context(numbers, (*described, products.memory))  # the table has addresses, too
+
+
+def _divisor(norm: forms.NormForm) -> tuple[Tensor, float]:
+    """Return f and eps of a norm f x / sqrt(sum x^2 + eps) of queries or keys."""
+    gain = torch.ones(norm.size) if norm.scale is None else norm.scale.detach()
+    if norm.is_l2:
+        return gain, norm.eps
+    return gain * math.sqrt(norm.size), norm.eps * norm.size
 
 
 def _number_blocks(blocks: Sequence[forms.BlockForm]) -> tuple[list[tuple[float, ...]], np.ndarray]:

@@ -18,12 +18,7 @@ from torch import Tensor
 from regard.data.text.labels import Labels
 from regard.errors import UserError
 from regard.exchange.rules import Rule
-from regard.layers.positions.config import (
-    SCALINGS,
-    LearnedConfig,
-    RotaryConfig,
-    SinusoidalConfig,
-)
+from regard.layers.positions.config import SCALINGS, LearnedConfig, RotaryConfig, SinusoidalConfig
 from regard.layers.positions.sinusoidal import sinusoids
 from regard.models.config import LanguageModelConfig
 from regard.models.cores.config import TransformerConfig

@@ -45,21 +45,28 @@ WRITTEN = {"D", "F"}
 ATTENTION_OPTIONS = (
     *("choice", "beta", "hard", "top_k", "alpha", "kernel", "key_heads", "head_key_dim"),
     *("score", "score_hidden", "qk_norm", "soft_cap", "attention_bias", "output_projection"),
+    *("sink", "gate", "registers"),
 )
 """Options of attention with scores."""
 
 _SOFT_KERNELS = ("sdpa", "products", "flex", "additive")
 """Kernels that compute a softmax over all keys."""
+_SINK_KERNELS = _SOFT_KERNELS[:-1]
+"""Those that compute one with a sink."""
 
 
 @settings
 class ChoiceConfig:
     """Choice of attention: how the scores of a query become weights of the keys."""
 
-    choice: Literal["soft", "hard", "sparse", "topk"] = "soft"
+    choice: Literal["soft", "hard", "sparse", "topk", "sigmoid"] = "soft"
     """Weights of the keys: soft: softmax of the scores; hard: 1 for the best key, 0 for the others
     (xu2015); sparse: entmax, 0 for keys far below the best (peters2019); topk: softmax over the
-    best keys, 0 for the others."""
+    best keys, 0 for the others; sigmoid of each score, minus the logarithm of the number of keys
+    (ramapuram2025)."""
+    sink: Literal["none", "learned", "zero"] = "none"
+    """A score without a key in the softmax, whose weight reads nothing: learned, one for each head
+    (openai2025), or zero: exp(a) / (1 + sum exp(a)) (miller2023)."""
     beta: Annotated[float, Range(0, 1e6, is_open_below=True)] | str | None = None
     """Inverse temperature: a number by which scores are multiplied, or learned, one for each head.
     If not given: 1, but learned from 10 on for cosine scores. With hard: a number, of the softmax
@@ -78,6 +85,8 @@ class ChoiceConfig:
             value = getattr(self, name)
             if value is not None and self.choice != owner:
                 raise ValueError(f"{name} is an option of choice={owner}, got choice={self.choice}")
+        if self.sink != "none" and self.choice != "soft":
+            raise ValueError(f"sink is an option of choice=soft, got choice={self.choice}")
         if isinstance(self.beta, str) and self.beta != "learned":
             raise ValueError(f"beta must be a number or learned, got {short_repr(self.beta)}")
         if self.beta == "learned" and self.choice == "hard":
@@ -97,10 +106,11 @@ class ChoiceConfig:
         if self.choice in ("hard", "topk"):
             known.append("gather")
         if self.choice == "soft":
-            known += _SOFT_KERNELS
+            known += _SOFT_KERNELS if self.sink == "none" else _SINK_KERNELS
         if kernel not in known:
             raise ValueError(
-                f"kernel must be one of {', '.join(known)} with choice={self.choice}, got {kernel}"
+                f"kernel must be one of {', '.join(known)} with choice={self.choice}, "
+                f"sink={self.sink}, got {kernel}"
             )
 
 
@@ -171,8 +181,15 @@ class TransformerConfig(ChoiceConfig):
     head has a v and maps of its own."""
     score_hidden: Width | None = None
     """Size to which each score maps queries and keys; head_dim if not given."""
-    qk_norm: Literal["none", "rms"] = "none"
-    """rms: RMSNorm of the queries and keys of each head, before rotary positions. (yang2025)"""
+    qk_norm: Literal["none", "rms", "l2"] = "none"
+    """Norm of the queries and keys of each head, before rotary positions: rms: RMSNorm (yang2025);
+    l2: x / |x| times gains, with which scores begin at 10 cos(q, k) (henry2020)."""
+    gate: Literal["none", "head", "element"] = "none"
+    """Gates sigmoid(W x) of what each head reads for item x, before W_o: head: one; element: one
+    for each number. (qiu2025)"""
+    registers: Annotated[int, Range(0, 1_024)] = 0
+    """Number of learned pairs of keys and values of each self-attention, which all items read.
+    (sukhbaatar2019)"""
     soft_cap: Annotated[float, Range(1e-3, 1e6)] | None = None
     """Scores s become c tanh(s / c), bounded by c; not capped if not given."""
     inducing_points: Width | None = None
@@ -198,8 +215,11 @@ class TransformerConfig(ChoiceConfig):
         super().__post_init__()
         self.check_kernel(self.kernel)
         name = self.positions.name
-        if self.inducing_points is not None and name in IN_BLOCKS:
-            raise ValueError(f"positions must not be {name} with inducing_points")
+        rules = {f"positions must not be {name}": name in IN_BLOCKS}
+        rules["registers must be 0"] = self.registers > 0
+        broken = [rule for rule, is_broken in rules.items() if is_broken]
+        if broken and self.inducing_points is not None:
+            raise ValueError(f"{broken[0]} with inducing_points")
         if self.key_heads is not None and self.heads % self.key_heads:
             raise ValueError(f"key_heads must divide heads={self.heads}, got {self.key_heads}")
         self._check_feedforward()
@@ -232,6 +252,8 @@ class TransformerConfig(ChoiceConfig):
                 raise ValueError(f"head_dim must {rule} with rotary positions, got {size}")
 
     def _check_norms(self) -> None:
+        if self.qk_norm != "none" and self.score == "cosine":
+            raise ValueError("qk_norm must be none with score=cosine, which normalizes them itself")
         default = vars(TransformerConfig)
         if self.norm_order != "pre" and not self.first_norm:
             raise ValueError(f"first_norm must be true with norm_order={self.norm_order}")

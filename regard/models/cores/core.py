@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.choices import Choice, Hard, Soft, Sparse, TopK
+from regard.attention.choices import Choice, Hard, Sigmoid, SinkSoft, Soft, Sparse, TopK
 from regard.attention.masks import Padded
 from regard.attention.scores.base import Score
 from regard.models.cores.config import ChoiceConfig
@@ -156,13 +156,18 @@ def create_choice(
     if isinstance(config.beta, int | float):
         number = config.beta
     beta = torch.full((num_heads, 1, 1), number) if learn and num_heads is not None else number
+    if config.sink != "none":
+        heads = (num_heads or 1) if config.sink == "learned" else None
+        return SinkSoft(heads, beta=beta, learn=learn)
     match config.choice:
         case "hard":
-            if config.hard == "none":
-                return Hard("none")
-            return Hard(config.hard or "straight-through", temperature=1 / number)
+            estimator = config.hard or "straight-through"
+            temperature = 1.0 if config.hard == "none" else 1 / number
+            return Hard(estimator, temperature=temperature)
         case "sparse":
             return Sparse(config.alpha or 1.5, beta=beta, learn=learn)
         case "topk":
             return TopK(config.top_k or 8, beta=beta, learn=learn)
+        case "sigmoid":
+            return Sigmoid(beta=beta, learn=learn)
     return Soft(beta, learn=learn) if learn or number != 1 else None

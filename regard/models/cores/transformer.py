@@ -46,7 +46,7 @@ from regard.layers.forms import (
 )
 from regard.layers.linear import Linear
 from regard.layers.multihead import MultiHead
-from regard.layers.norms import RMSNorm
+from regard.layers.norms import L2Norm, RMSNorm
 from regard.layers.positions.base import PositionalEncoding, PositionSizes
 from regard.layers.positions.config import PositionsConfig, RotaryConfig
 from regard.layers.read import Role
@@ -422,9 +422,10 @@ class _Blocks:
                 role=role,
             )
         if letter == "N":
-            return self.attention(role)
+            return self.attention(role, registers=self.config.registers)
         has_window = self.window_of(letter) is not None
-        return self.attention(role, bias, self.window_rotary if has_window else self.rotary)
+        rotary = self.window_rotary if has_window else self.rotary
+        return self.attention(role, bias, rotary, registers=self.config.registers)
 
     def first_residual(self, layer: int) -> Callable[[], Residual]:
         """Return the function that creates the add & norm of the self-attention of a block."""
@@ -433,9 +434,15 @@ class _Blocks:
         return partial(self.residual, norm=nn.Identity)
 
     def attention(
-        self, role: Role, bias: Bias | None = None, positions: PositionalEncoding | None = None
+        self,
+        role: Role,
+        bias: Bias | None = None,
+        positions: PositionalEncoding | None = None,
+        *,
+        registers: int = 0,
     ) -> MultiHead:
         config, kind = self.config, self.config.attention_bias
+        norm = {"none": None, "rms": RMSNorm, "l2": L2Norm}[config.qk_norm]
         score = self.score()
         choice = self.choice() if self.choice else create_choice(config, score, config.heads)
         return self.create_attention(
@@ -449,7 +456,9 @@ class _Blocks:
             choice=choice,
             bias=bias,
             positions=positions,
-            qk_norm=partial(RMSNorm, eps=config.norm_eps) if config.qk_norm == "rms" else None,
+            qk_norm=None if norm is None else partial(norm, eps=config.norm_eps),
+            gate=config.gate,
+            registers=registers,
             kernel=config.kernel,
             projection_bias=config.bias if kind is None else kind != "none",
             output_bias=config.bias if kind is None else kind == "all",

@@ -21,6 +21,7 @@ from regard.native.decoder.tiles import PANEL
 _NO_FLOOR = np.float32(-np.inf)
 _ZERO = np.float32(0)
 _INFINITY = np.float32(np.inf)
+_FIRST = np.int64(0)
 
 
 @jit
@@ -118,21 +119,37 @@ def _activate(numbers, width, activation):
 
 
 @jit
-def _normalize_heads(context, block, row):
-    """Normalize queries and keys of a row of `mapped`, if a block (of all) has norms of them."""
+def _normalize_heads(context, number, vectors, begin, end):
+    """Normalize heads begin .. end - 1 of queries, then keys, if an attention has norms of them.
+
+    vectors: row of numbers that begins with head `begin`.
+    """
     norms, size = floats(context, layout.HEAD_NORMS), context[layout.SIZE]
     if norms.shape[1] > 0:
-        mapped, factors = floats(context, layout.MAPPED)[row], norms[block]
-        heads = context[layout.HEADS] + context[layout.KEY_HEADS]
-        for head in range(heads):
+        factors, heads = norms[number], context[layout.HEADS] + context[layout.KEY_HEADS]
+        for head in range(begin, end):
             total = factors[heads * size + (0 if head < context[layout.HEADS] else 1)]
-            for c in range(head * size, (head + 1) * size):
-                total += mapped[c] * mapped[c]
+            if total < 0:
+                return
+            first, at = head * size, (head - begin) * size
+            for c in range(size):
+                total += vectors[at + c] * vectors[at + c]
             if not total < _INFINITY:
                 context[layout.OVERFLOW] = 1
             inverse = np.float32(1) / np.float32(math.sqrt(total))
-            for c in range(head * size, (head + 1) * size):
-                mapped[c] *= inverse * factors[c]
+            for c in range(size):
+                vectors[at + c] *= inverse * factors[first + c]
+
+
+@jit
+def _apply_gates(context, rows, column):
+    """Multiply what the heads read by the sigmoids of `mapped` from a column on, if there are."""
+    if context[layout.GATES] > 0:
+        width = context[layout.HEADS] * context[layout.VALUE_SIZE]
+        for row in range(rows):
+            read, gates = floats(context, layout.READ)[row], floats(context, layout.MAPPED)[row]
+            for c in range(width):
+                read[c] /= np.float32(1) + np.float32(math.exp(-gates[column + c]))
 
 
 @jit
@@ -186,7 +203,7 @@ def _feed_forward(context, products, norm, rows):
 def encode(context, ids, starts, first, last, sources):
     """Encode sentences first .. last - 1 into sources[block, token]: keys, values per block."""
     begin, end, mapped = starts[first], starts[last], floats(context, layout.MAPPED)
-    rows = end - begin
+    rows, heads = end - begin, context[layout.HEADS] + context[layout.KEY_HEADS]
     table, encodings = floats(context, layout.SOURCES), floats(context, layout.SOURCE_POSITIONS)
     for sentence in range(first, last):
         for token in range(starts[sentence], starts[sentence + 1]):
@@ -199,10 +216,11 @@ def encode(context, ids, starts, first, last, sources):
         _set_product(context, products + layout.QUERY_KEY_VALUE, inputs, rows, mapped)
         for sentence in range(first, last):
             for token in range(starts[sentence], starts[sentence + 1]):
-                _normalize_heads(context, block, token - begin)
+                _normalize_heads(context, block, mapped[token - begin], _FIRST, heads)
                 _rotate(context, block, token - begin, token - starts[sentence])
             count, window = starts[sentence + 1] - starts[sentence], _window(context, block)
             read_all(context, block, starts[sentence] - begin, count, ALL, window)
+        _apply_gates(context, rows, context[layout.GATES])
         _add_product(context, products + layout.OUT_PROJECTION, floats(context, layout.READ), rows)
         _post_norm(context, norm, rows)
         _feed_forward(context, products, norm + 1, rows)
@@ -211,6 +229,9 @@ def encode(context, ids, starts, first, last, sources):
     for block in range(context[layout.DECODERS]):
         cross_keys = _decoder_products(context, block) + layout.CROSS_KEYS
         _set_product(context, cross_keys, encoded, rows, sources[block, begin:end])
+        number = context[layout.ENCODERS] + context[layout.DECODERS] + block
+        for token in range(begin, end):
+            _normalize_heads(context, number, sources[block, token], context[layout.HEADS], heads)
 
 
 @jit
@@ -243,6 +264,7 @@ def prefill(context, tokens, slots, keys, values):
     slots[position]: slot of the keys and values of the token at each position.
     """
     count, mapped = len(tokens), floats(context, layout.MAPPED)
+    heads = context[layout.HEADS] + context[layout.KEY_HEADS]
     table, encodings = floats(context, layout.TARGETS), floats(context, layout.TARGET_POSITIONS)
     for position in range(count):
         embed(context, table, encodings, tokens[position], position, position)
@@ -253,10 +275,11 @@ def prefill(context, tokens, slots, keys, values):
         _set_product(context, products + layout.QUERY_KEY_VALUE, inputs, count, mapped)
         number = context[layout.ENCODERS] + block
         for position in range(count):
-            _normalize_heads(context, number, position)
+            _normalize_heads(context, number, mapped[position], _FIRST, heads)
             _rotate(context, number, position, position)
             _store_key_values(context, position, slots[position], block, keys, values)
         read_all(context, number, np.int64(0), count, CAUSAL, _window(context, number))
+        _apply_gates(context, count, context[layout.GATES])
         _add_product(context, products + layout.OUT_PROJECTION, floats(context, layout.READ), count)
         _post_norm(context, norm, count)
         _feed_forward(context, products, norm + 2, count)
@@ -272,6 +295,7 @@ def step(context, tokens, positions, rows, slots, keys, values, sources, begins,
     mapped, read = floats(context, layout.MAPPED), floats(context, layout.READ)
     identity = context[layout.SIZES + 3 * layout.IDENTITY]
     at_values = 4 * context[layout.KEY_HEADS] * context[layout.SIZE]
+    num_queries, heads = context[layout.HEADS], context[layout.HEADS] + context[layout.KEY_HEADS]
     table, encodings = floats(context, layout.TARGETS), floats(context, layout.TARGET_POSITIONS)
     for row in range(rows):
         embed(context, table, encodings, tokens[row], positions[row], row)
@@ -284,23 +308,27 @@ def step(context, tokens, positions, rows, slots, keys, values, sources, begins,
         window = _window(context, number)
         for row in range(rows):
             position = positions[row]
-            _normalize_heads(context, number, row)
+            _normalize_heads(context, number, mapped[row], _FIRST, heads)
             _rotate(context, number, row, position)
             _store_key_values(context, row, slots[row, position], block, keys, values)
             begin = max(0, position + 1 - window) if window > 0 else 0
             read_one(context, number, address(mapped[row]), address(keys[block]), keys.strides[1],
                      address(values[block]), values.strides[1], address(slots[row]), begin,
                      position + 1, PAST, address(read[row]))  # fmt: skip
+        _apply_gates(context, rows, context[layout.GATES])
         _add_product(context, products + layout.OUT_PROJECTION, read, rows)
         _post_norm(context, norm, rows)
         if table_of(context)[products + layout.CROSS_QUERY, OUT] > 0:
             inputs = _sublayer_input(context, norm + 1, rows)
             _set_product(context, products + layout.CROSS_QUERY, inputs, rows, mapped)
+            number += context[layout.DECODERS]
             for row in range(rows):
+                _normalize_heads(context, number, mapped[row], _FIRST, num_queries)
                 source = address(sources[block])
                 read_one(context, number, address(mapped[row]), source, sources.strides[1],
                          source + at_values, sources.strides[1], identity, begins[row],
                          ends[row], SOURCE, address(read[row]))  # fmt: skip
+            _apply_gates(context, rows, num_queries * context[layout.SIZE])
             _add_product(context, products + layout.CROSS_OUT, read, rows)
             _post_norm(context, norm + 1, rows)
         _feed_forward(context, products, norm + 2, rows)

@@ -13,13 +13,14 @@ from regard.native.jobs import as_address
 
 (
     ENCODERS, DECODERS, WIDTH, HEADS, KEY_HEADS, SIZE, VALUE_SIZE, VOCAB, IS_PRE_NORM, IS_RMS,
-    ACTIVATION, IS_GATED, FLOAT_CODE, OVERFLOW,
-) = range(14)  # fmt: skip
+    ACTIVATION, IS_GATED, FLOAT_CODE, OVERFLOW, IS_SIGMOID, GATES, REGISTERS,
+) = range(17)  # fmt: skip
 """Indices of the sizes: number of encoder and decoder blocks, width, query and key heads, sizes of
 query and value heads (rounded up to whole registers), vocabulary, whether blocks are pre-norm,
 norms are RMSNorm, the activation, whether feed-forward networks are gated, address of the float32
-product code, and a flag set when a variance is not finite."""
-SIZES = 14
+product code, a flag set when a variance is not finite, whether weights are sigmoids, the column of
+the gates of self-attention in MAPPED (0: none), and the number of registers of each."""
+SIZES = 17
 RELU, GELU, GELU_TANH, SILU = range(4)
 """Activations."""
 
@@ -33,22 +34,25 @@ TARGET_POSITIONS = 5  # (positions, width): those of the decoder
 ENCODER_BIAS = 6  # (heads, 2 max distance + 1): by key minus query position; or no columns
 DECODER_BIAS = 7  # (heads, max distance + 1): by distance back to the key; or no columns
 ROTATIONS = 8  # (positions of each base, 2 pairs): cosines, sines of rotary angles; or no columns
-HEAD_NORMS = 9  # (blocks, queries and keys of all heads + 2): factors, two eps; or no columns
-IDENTITY = 10  # (1, items of all sources): 0, 1, 2, ...
-ZEROS = 11  # (1, outputs of the widest product)
+# Attentions are numbered: self-attention of all blocks, then cross-attention of decoder blocks.
+HEAD_NORMS = 9  # (attentions, queries and keys of all heads + 2): factors, two eps (NO_NORM: none)
+SINKS = 10  # (attentions, heads): scores of the sinks; minus infinity: none
+REGISTER_PAIRS = 11  # (blocks * registers, keys and values of all heads)
+IDENTITY = 12  # (1, items of all sources): 0, 1, 2, ...
+ZEROS = 13  # (1, outputs of the widest product)
 # The workspace.
-ITEMS = 12  # (rows, width in panels)
-NORMED = 13  # (rows, width in panels)
-MAPPED = 14  # (rows, queries, keys and values in panels)
-READ = 15  # (rows, values of all heads in panels, and a panel)
-HIDDEN = 16  # (rows, hidden in panels; gated: gate, then the gated numbers, each in panels)
-LOGITS = 17  # (some rows, vocab in panels)
-SCORES = 18  # (some rows, keys in panels)
-PACKED = 19  # (2, numbers): keys of a head, packed, and values
-KEY_MASK = 20  # (1, keys in panels): zero, and minus infinity after the last key
-CODES = 21  # (rows, 2 max depth): rows in bytes or in bfloat16
-ROW_SCALES = 22  # (1, rows): scales of rows in bytes
-ARRAYS = 23
+ITEMS = 14  # (rows, width in panels)
+NORMED = 15  # (rows, width in panels)
+MAPPED = 16  # (rows, queries, keys, values and gates in panels)
+READ = 17  # (rows, values of all heads in panels, and a panel)
+HIDDEN = 18  # (rows, hidden in panels; gated: gate, then the gated numbers, each in panels)
+LOGITS = 19  # (some rows, vocab in panels)
+SCORES = 20  # (some rows, keys in panels)
+PACKED = 21  # (2, numbers): keys of a head, packed, and values
+KEY_MASK = 22  # (1, keys in panels): zero, and minus infinity after the last key
+CODES = 23  # (rows, 2 max depth): rows in bytes or in bfloat16
+ROW_SCALES = 24  # (1, rows): scales of rows in bytes
+ARRAYS = 25
 
 BLOCKS = SIZES + 3 * ARRAYS
 """Index of the numbers of each block: its window (0: none), the first row of its rotations, and

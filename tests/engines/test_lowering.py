@@ -94,9 +94,9 @@ MODELS = [
     one_layer(encoder_decoder),
     one_layer(encoder_decoder, positions=RelativeConfig(), norm_order="post"),
     one_layer(language_model, positions=LearnedConfig()),
-    one_layer(language_model, positions=AlibiConfig(), score="dot"),
-    one_layer(language_model, positions=NoPositionsConfig()),
-    one_layer(language_model, positions=RotaryConfig(), norm="rms", gated=True),
+    one_layer(language_model, positions=AlibiConfig(), score="dot", sink="learned"),
+    one_layer(language_model, positions=NoPositionsConfig(), choice="sigmoid"),
+    one_layer(language_model, positions=RotaryConfig(), norm="rms", gated=True, qk_norm="l2"),
 ]
 
 

@@ -120,7 +120,7 @@ FEATURES = {
         "head_dim": 6,
         "key_heads": 2,
         "window": 3,
-        "pattern": "LN/SN",
+        "pattern": "L/SN",
     },
     "sigmoid": {
         "choice": "sigmoid",
@@ -269,6 +269,8 @@ def test_every_parameter_gets_a_gradient(config):
 def biases_that_cancel(model: Model, config) -> set[str]:
     """Return the names of key biases that add one number to a query's scores (softmax ignores)."""
     if not isinstance(config, TransformerConfig) or config.soft_cap:
+        return set()
+    if config.sink != "none" or config.choice == "sigmoid":
         return set()
     if config.score not in ("scaled-dot", "dot", "general"):
         return set()

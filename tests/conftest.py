@@ -68,9 +68,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def takes_device(item: pytest.Item) -> bool:
-    """Return True if a test computes on the device of `--device`."""
+    """Return True if a test computes on the device of `--device`, not on the pretended one."""
+    callspec = getattr(item, "callspec", None)
+    if callspec is not None and callspec.params.get("device") == "pretended":
+        return False
     is_marked = item.get_closest_marker("gpu") is not None
-    return is_marked or "device" in getattr(item, "fixturenames", ())
+    return is_marked or not {"device", "gpu"}.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -78,7 +81,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.getoption("--device") == "cpu" or not collection_path.name.startswith("test_"):
         return None
     text = collection_path.read_text(encoding="utf-8")
-    return None if "device" in text or "mark.gpu" in text else True
+    return None if "device" in text or "gpu" in text else True
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -87,8 +90,10 @@ def pytest_configure(config: pytest.Config) -> None:
     device = config.getoption("--device")
     if device != "cpu":
         config.addinivalue_line("filterwarnings", "default")
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise pytest.UsageError(f"--device {device} needs a GPU, and there is none")
+    needs_gpu = f"--device {device}" if device.startswith("cuda") else "--gpu"
+    has_gpu = torch.cuda.is_available()
+    if (device.startswith("cuda") or config.getoption("--gpu")) and not has_gpu:
+        raise pytest.UsageError(f"{needs_gpu} needs a GPU, and there is none")
     # A fixed number of threads: sums are split the same way, so results repeat bit for bit.
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
     # The same examples every time, and no limit on the time of one: a busy machine must not fail a
@@ -141,6 +146,14 @@ def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
         return
     with pretended_cuda():
         yield torch.device("cuda", 0)
+
+
+@pytest.fixture
+def gpu(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """Return the device of the option, or the pretended one in place of a CPU."""
+    given = torch.device(request.config.getoption("--device"))
+    with pretended_cuda() if given.type == "cpu" else nullcontext():
+        yield torch.device("cuda", 0) if given.type == "cpu" else given
 
 
 @pytest.fixture

@@ -24,8 +24,12 @@ class _Config:
         self.added.append((name, line))
 
 
-def item(name: str, *fixtures: str, markers: tuple[str, ...] = ()) -> Any:
+PRETENDED = {"device": "pretended"}
+
+
+def item(name: str, *fixtures: str, markers: tuple[str, ...] = (), **fields: Any) -> Any:
     return SimpleNamespace(
+        **fields,
         nodeid=name,
         fixturenames=fixtures,
         get_closest_marker=lambda marker: marker if marker in markers else None,
@@ -46,7 +50,9 @@ def test_a_device_selects_the_tests_that_take_it(
     options: dict[str, Any], selected: list[str]
 ) -> None:
     items = [item("plain"), item("device", "tmp_path", "device"), item("gpu", markers=("gpu",))]
-    items.append(item("slow", "device", markers=("slow",)))
+    items.append(item("slow", "gpu", markers=("slow",)))
+    if options["device"] != "cpu":
+        items.append(item("pretended", "device", callspec=SimpleNamespace(params=PRETENDED)))
     conftest.pytest_collection_modifyitems(_Config(**options), items)
     assert [each.nodeid for each in items] == selected
 
@@ -68,6 +74,8 @@ def test_warnings_fail_tests_on_a_cpu_alone(monkeypatch: pytest.MonkeyPatch) -> 
         conftest.pytest_configure(there)
     conftest.pytest_configure(here)
     assert (there.added, here.added) == ([("filterwarnings", "default")], [])
-    if not torch.cuda.is_available():
-        with pytest.raises(pytest.UsageError, match="--device cuda needs a GPU, and there is none"):
-            conftest.pytest_configure(there)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(pytest.UsageError, match="--device cuda needs a GPU, and there is none"):
+        conftest.pytest_configure(there)
+    with pytest.raises(pytest.UsageError, match="--gpu needs a GPU, and there is none"):
+        conftest.pytest_configure(_Config(device="cpu", gpu=True))

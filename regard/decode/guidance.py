@@ -64,13 +64,14 @@ def sample_guided(
         lengths = torch.full_like(source.lengths, len(empty_source))
         source = Padded(torch.cat((source.items, empty)), torch.cat((source.lengths, lengths)))
     state = stepper.start(source)
+    banned_ids = torch.tensor(list(banned), dtype=torch.int64, device=device)
     tokens = torch.full((rows,), bos, dtype=torch.int64, device=device)
     all_tokens, all_log_probs = [], []
     for uniform in uniforms.to(device):
         if trace is not None:
             trace.begin_step(range(rows))  # the rows with the empty source follow
         logits, state = stepper.step(tokens.repeat(2) if is_guided else tokens, state)
-        logits[:, list(banned)] = -math.inf
+        logits.index_fill_(1, banned_ids, -math.inf)
         log_probs = logits.log_softmax(-1, dtype=torch.float32)
         conditional = log_probs[:rows]
         trace_likely(trace, conditional)

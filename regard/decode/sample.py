@@ -74,9 +74,9 @@ def filter_logits(
     return probs
 
 
-def check_logits(logits: Float[Tensor, "rows vocab"]) -> None:
-    """Raise ValueError if the logits hold NaN or +inf."""
-    if not logits.amax().item() < math.inf:  # NaN if any is NaN
+def check_highest(logit: Tensor) -> None:
+    """Raise ValueError if the highest of some logits is NaN, as if any is, or +inf."""
+    if not logit.item() < math.inf:
         raise ValueError("logits must not hold NaN or infinity, got one")
 
 
@@ -113,15 +113,17 @@ def sample(
     banned_ids = torch.tensor(banned, dtype=torch.int64, device=run.device)
     logits = run.read(context)
     for number in range(1, config.length + 1):
-        check_logits(logits)
+        highest = logits.amax()
         logits.index_fill_(1, banned_ids, -math.inf)
         if rules.active:
             rules.apply(logits, logits, torch.tensor([tokens], device=run.device))
             rules.check(logits)
         if config.temperature == 0:
             token = int(logits.argmax(-1))
+            check_highest(highest)
         else:
             probs = filter_logits(logits, config).cpu()
+            check_highest(highest)  # a device has finished by now, and is not waited for twice
             token = int(torch.multinomial(probs, 1, generator=generator))
         yield token
         tokens.append(token)

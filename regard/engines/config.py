@@ -19,6 +19,7 @@ class EngineConfig:
     """Engine that decodes with a trained model: torch, the reference; compiled, loops over packed
     weights with the same outputs. auto: compiled if it supports the model, else torch."""
     compute_type: str | None = None
-    """Data type of the computation, such as float32 (default) or int8; engines differ in types."""
+    """Data type of the computation, such as float32 (default), bfloat16 or int8; engines differ in
+    types."""
     workers: Threads | None = None
     """Number of batches decoded in parallel, which share the threads; by default the engine's."""

@@ -1,5 +1,6 @@
 """Engine `torch`: the model itself, step by step, for every model; it can record attention."""
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
@@ -17,19 +18,25 @@ from regard.decode.sample import sample
 from regard.decode.search import search
 from regard.engines.buffers import BufferedStepper, steps_in_buffers
 from regard.engines.engine import Engine, Ids, Limits, on_device
-from regard.errors import UserError
+from regard.errors import UserError, warn_caller
 from regard.models.model import Model
 from regard.models.readers.tokens import TokenReader
 from regard.models.writers.tokens import TokenWriter
 from regard.ops.dispatch import unsupported_reason
+from regard.ops.half import has_half_products
 from regard.trace import Trace
+from regard.training.precision import emulates_bfloat16
+
+HALF = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+"""Compute types besides the dtype of the weights."""
 
 
 class TorchEngine(Engine):
     """Engine that runs the given model itself, which must be in eval mode, on its own device.
 
-    Like the other engines it ignores autocast: it computes in the dtype of the weights.
-    Raises: UserError for a compute type other than that of the weights, or more than one worker.
+    compute_type: dtype of the weights; with bfloat16 or float16 a copy of the model in this dtype
+                  runs. Like the other engines it ignores autocast.
+    Raises: UserError for another compute type, or more than one worker.
     """
 
     name = "torch"
@@ -39,16 +46,23 @@ class TorchEngine(Engine):
         self, model: Model, *, compute_type: str | None = None, workers: int | None = None
     ):
         self._model, self._lock = model, Lock()
-        self._steppers = [BufferedStepper(model, has_beams=value) for value in (False, True)]
-        if compute_type not in (None, self.compute_type):
-            known = f"the dtype of the weights ({self.compute_type})"
-            raise UserError(f"compute type of engine 'torch' must be {known}, got {compute_type!r}")
         if workers not in (None, 1):
             raise UserError(f"engine 'torch' has 1 worker, which uses all threads, got {workers}")
+        if compute_type not in (None, self.compute_type):
+            if compute_type not in HALF:
+                known = f"the dtype of the weights ({self.compute_type}), {' or '.join(HALF)}"
+                given = f"got {compute_type!r}"
+                raise UserError(f"compute type of engine 'torch' must be {known}, {given}")
+            self._model = _convert(model, HALF[compute_type])
+        self._steppers = [BufferedStepper(self._model, has_beams=value) for value in (False, True)]
 
     @property
     def compute_type(self) -> str:  # type: ignore[override]
-        return str(next(self._model.parameters(), torch.empty(0)).dtype).removeprefix("torch.")
+        return str(self._dtype).removeprefix("torch.")
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return next(self._model.parameters(), torch.empty(0)).dtype
 
     @property
     def limits(self) -> Limits:  # type: ignore[override]
@@ -67,7 +81,7 @@ class TorchEngine(Engine):
         self, images: Float[Tensor, "batch channels height width"], **settings: Any
     ) -> list[list[Hypothesis]]:
         with self._numerics() as device, self._stepper(device, **settings) as stepper:
-            return search(stepper, images.to(device), **settings)
+            return search(stepper, images.to(device, self._dtype), **settings)
 
     def _generate(
         self,
@@ -110,6 +124,20 @@ class TorchEngine(Engine):
         device = next(self._model.parameters()).device
         with torch.no_grad(), torch.autocast(device.type, enabled=False), on_device(device):
             yield device
+
+
+def _convert(model: Model, dtype: torch.dtype) -> Model:
+    """Return a copy of a model in half precision; warn of a device that emulates it."""
+    device = next(model.parameters()).device
+    has_products = device.type != "cpu" or has_half_products(dtype)
+    if not has_products or (dtype == torch.bfloat16 and emulates_bfloat16(device)):
+        name = str(dtype).removeprefix("torch.")
+        warn_caller(
+            f"{device} has no {name} instructions and emulates them, which usually takes longer "
+            f"than float32"
+        )
+    with torch.inference_mode(mode=False):
+        return copy.deepcopy(model).to(dtype)
 
 
 def _vocab_size(part: object) -> int | None:

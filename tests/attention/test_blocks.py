@@ -11,6 +11,7 @@ from regard.attention.choices import Soft
 from regard.attention.kernels import sdpa
 from regard.attention.masks import Mask, causal, dense, documents, padding, window
 from regard.attention.memory import Memory, SlidingMemory
+from tests.devices.pretended import pretended_cuda
 from tests.helpers import close
 
 ROWS, HEADS, TIME = 3, 2, 397
@@ -92,6 +93,27 @@ def test_other_reads_are_whole(name, options, monkeypatch):
         for kernel in ("sdpa", "reference")
     ]
     close(*results)
+
+
+@pytest.mark.parametrize(("name", "rows"), [("padding", ROWS), ("around", 1)])
+def test_on_a_gpu_reads_with_large_masks_are_in_blocks(name, rows, monkeypatch):
+    calls, read = [], sdpa._read_blocks
+    monkeypatch.setattr(sdpa, "_read_blocks", lambda *x, **y: calls.append(1) or read(*x, **y))
+    inputs, size = tensors(ROWS), rows * TIME**2
+    expected = attend(inputs[0], Memory(*inputs[1:]), mask=MASKS[name][0])
+    calls.clear()
+    with pretended_cuda() as device:
+        query, *memory = (tensor.to("cuda") for tensor in inputs)
+        for most, is_in_blocks in ((size, False), (size - 1, True)):
+            monkeypatch.setattr(sdpa, "MAX_KEPT", most)
+            out = attend(query, Memory(*memory), mask=MASKS[name][0])
+            assert calls == [1] * is_in_blocks
+            close(out.cpu(), expected)
+        reads = len(device.reads)
+        gradients = torch.autograd.grad(out.sum(), inputs)
+    assert reads == len(device.reads) - len(inputs)
+    for ours, theirs in zip(gradients, torch.autograd.grad(expected.sum(), inputs), strict=True):
+        close(ours, theirs)
 
 
 def test_a_memory_that_begins_later_is_read_whole():

@@ -202,9 +202,10 @@ def test_captured_reads_share_no_tensor_with_others(monkeypatch) -> None:
     assert tensors[1] is not tensors[3]
 
 
-def test_large_tensors_are_not_kept(monkeypatch) -> None:
-    monkeypatch.setattr(masks_base, "_MAX_KEPT", 9)
-    mask, positions = window(2), [Positions(size, size, CPU) for size in (3, 4)]
-    for position, is_kept in zip(positions, (True, False), strict=True):
+def test_large_tensors_without_rows_are_not_kept(monkeypatch) -> None:
+    monkeypatch.setattr(masks_base, "MAX_KEPT", 9)
+    of_rows = window(2) & padding([4, 3])
+    for mask, size, is_kept in ((window(2), 3, True), (window(2), 4, False), (of_rows, 4, True)):
+        position = Positions(size, size, CPU)
         first = masks_base.materialize_mask(mask, position)
         assert (masks_base.materialize_mask(mask, position) is first) == is_kept

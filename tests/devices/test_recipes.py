@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 import torch
 
 from regard.cli.main import main
 from regard.engines.buffers import StepBuffers
+from regard.recipes.base.trained import TrainedRun
 from regard.recipes.load import load
 from regard.recipes.registry import RECIPES
 from regard.training import loop
@@ -34,14 +36,27 @@ def training(recipe: str, run: Path, *, device: str = "cuda", steps: int = 1) ->
     return ["train", recipe, "--run", str(run), *words]
 
 
+SCORED, WITHOUT_VECTORS = ("dates", "language", "translate"), ("rebuild", "tracks")
 COVERED = "translate", "caption"
 """Recipes made of the parts of others."""
+_RULES = "--decode.min-length 3 --decode.no-repeat-ngram-size 2 --decode.repetition-penalty 1.2"
+_RECURRENT = "--model.core recurrent --model.core.width 8 --model.core.hidden 8"
 VARIANTS = [
     ("tracks", "--model.joint true --model.paths 4 --model.changes true"),
     ("boxes", "--model.queries learned"),
     ("reviews", "--naive-bayes words"),
     *[("reviews", f"--model.pool {pool}") for pool in ("last", "mean", "first")],
+    ("reviews", f"{_RECURRENT} --model.core.cell lstm"),
+    ("dates", f"{_RECURRENT} --train.ema 0.9 {_RULES}"),
+    ("tags", "--train.optimizer muon"),
+    ("images", "--mixup 0.2 --augment randaugment color --model.core.window 3"),
+    ("language", "--model.core.window 4 --sample.context slide --model.core.positions rotary"),
 ]
+
+
+def scored(recipe: str, given: list[str]) -> list[Any]:
+    """Return texts whose probability is computed: pairs of two texts that the run knows."""
+    return given if recipe == "language" else [(text, "2003" * 2) for text in given]
 
 
 @contextmanager
@@ -57,6 +72,11 @@ def count_reads(device: Device) -> Iterator[list[Counter[str]]]:
 
     with patch.object(loop, "add_gradients", counted):
         yield counts
+
+
+def load_on_cpu(folder: Path, run: TrainedRun) -> TrainedRun:
+    """Return a run of a folder that torch computes; run: the same on a device."""
+    return load(folder, notify=print, engine="torch" if run.recipe.decodes else "auto")
 
 
 def same(one: Any, other: Any) -> None:
@@ -89,6 +109,8 @@ def test_a_recipe_does_all_on_a_device(
         run = load(tmp_path, device="cuda", notify=print)
         given = [run.test_input(0)]
         answers, scores = run.answer(given), run.evaluate()
+        vectors = None if recipe in WITHOUT_VECTORS else run.embed(given)
+        log_probs = run.score(scored(recipe, given)) if recipe in SCORED else None
         assert counts[-1] == Counter(READS_OF_A_STEP.get(recipe, ()))
         assert not device.indices()
         if recipe != "rebuild":  # it has no attention
@@ -96,25 +118,35 @@ def test_a_recipe_does_all_on_a_device(
             has_probability = recipe != "tracks"
             run.look(given, vectors=True, gradients=has_probability, **changes)
     assert json.loads((tmp_path / "report.json").read_text())["training"]["steps"] == 2
-    run = load(tmp_path, notify=print, engine="torch" if run.recipe.decodes else "auto")
+    run = load_on_cpu(tmp_path, run)
     same(answers, run.answer(given))
     same(scores, run.evaluate())
+    if vectors is not None:
+        np.testing.assert_allclose(vectors, run.embed(given), rtol=1e-4, atol=1e-5)
+    if log_probs is not None:
+        same([*log_probs[0]], [*run.score(scored(recipe, given))[0]])
 
 
 @pytest.mark.parametrize(("recipe", "options"), VARIANTS)
 def test_variants_of_recipes(tmp_path: Path, recipe: str, options: str) -> None:
     words = training(recipe, tmp_path)
-    if "pool " in options:
-        place = words.index("--model.pool-heads")
+    replaced = ["--model.pool-heads"] if "pool " in options else []
+    if _RECURRENT in options:
+        replaced += [word for word in words if word.startswith("--model.core")]
+    for word in replaced:
+        place = words.index(word)
         del words[place : place + 2]
     with pretended_cuda() as device:
-        assert main([*words, *options.split()]) == 0
+        with count_reads(device) as counts:
+            assert main([*words, *options.split()]) == 0
+        reads = READS_OF_A_STEP.get(recipe, ())
+        assert counts[-1] == Counter(SETS[1:] if "queries learned" in options else reads)
         run = load(tmp_path, device="cuda", notify=print)
         given = [run.test_input(0)]
         answers = run.answer(given)
         assert not device.indices()
         run.look(given)
-    same(answers, load(tmp_path, notify=print).answer(given))
+    same(answers, load_on_cpu(tmp_path, run).answer(given))
 
 
 def test_a_run_of_tf32_goes_on_without_tf32_on_a_cpu(tmp_path: Path, capsys: Any) -> None:

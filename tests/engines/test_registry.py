@@ -1,5 +1,6 @@
 """Engines by name: errors, use with a run folder and on the command line."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -62,13 +63,30 @@ def test_unknown_and_unsupported_engines_are_refused() -> None:
     for name, options, message in (
         ("torhc", {}, "engine must be one of auto, torch, compiled, got 'torhc'"),
         ("compiled", {}, r"not support this model: its core .* Use engine 'torch'"),
-        ("torch", {"compute_type": "int8"}, r"dtype of the weights \(float32\), got 'int8'"),
+        ("torch", {"compute_type": "int8"}, r"\(float32\), bfloat16 or float16, got 'int8'"),
         ("torch", {"workers": 2}, "engine 'torch' has 1 worker, .*, got 2"),
     ):
         with pytest.raises(UserError, match=message):
             prepare(name, recurrent, **options)
     with pytest.raises(ValueError, match="workers must be from 1 to 1,024, got 0"):
         EngineConfig(workers=0)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+def test_torch_computes_in_half_precision_by_a_copy(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("regard.engines.torch.has_half_products", lambda _: False)
+    small = model(TransformerConfig(layers=1, width=8, heads=2, feedforward=8))
+    with pytest.warns(UserWarning, match=f"cpu has no {name} instructions and emulates them"):
+        engine = prepare("torch", small, compute_type=name)
+    assert engine.compute_type == name
+    assert next(small.parameters()).dtype == torch.float32
+    config = DecodeConfig(beam=2, n_best=2)
+    half = copy.deepcopy(small).to(getattr(torch, name))
+    expected = search(half, [[4, 5, EOS]], config=config, **SPECIAL)
+    assert engine.search([[4, 5, EOS]], config=config, **SPECIAL) == expected
+    assert expected != prepare("torch", small).search([[4, 5, EOS]], config=config, **SPECIAL)
 
 
 def test_search_and_generate_need_the_matching_kind_of_model() -> None:
@@ -133,7 +151,7 @@ def test_predict_and_evaluate_take_an_engine(run: Path, capsys: pytest.CaptureFi
         "--engine torhc": "torch",
         "--engine compiled --compute-type int3": "float32",
         "--workers 0": "from 1 to 1,024",
-        "--engine torch --compute-type int8": "the dtype of the weights (float32), got 'int8'",
+        "--engine torch --compute-type int8": "(float32), bfloat16 or float16, got 'int8'",
     }
     for words, message in errors.items():
         assert main(["predict", str(run), SOURCES[0], *words.split()]) == 2

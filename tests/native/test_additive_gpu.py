@@ -49,10 +49,10 @@ def interpreted(request: pytest.FixtureRequest) -> dict[str, Any] | None:
 @needs_triton
 @pytest.mark.parametrize("name", CASES)
 def test_kernels_equal_the_formula(
-    name: str, interpreted: dict[str, Any] | None, device: torch.device
+    name: str, interpreted: dict[str, Any] | None, gpu: torch.device
 ) -> None:
     if interpreted is None:
-        check(CASES[name], device)
+        check(CASES[name], gpu)
     else:
         assert not interpreted[name], interpreted[name]
 

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
+
+from tests.ops.test_token_loss import check_half_loss
 
 ROOT = Path(__file__).parents[2]
 CASES = [
@@ -71,12 +74,18 @@ def run(code: str, **environment: str) -> None:
     assert process.returncode == 0, process.stderr
 
 
-def test_exponentials_match_float64(request: pytest.FixtureRequest) -> None:
-    device = torch.device(request.config.getoption("--device"))
-    if device.type != "cpu":
-        for dtype, columns in CASES:
-            check_exponentials(dtype, columns, device)
-        return
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", CASES)
+def test_exponentials_on_a_gpu_match_float64(case: tuple[torch.dtype, int]) -> None:
+    check_exponentials(*case, torch.device("cuda"))
+
+
+@pytest.mark.gpu
+def test_loss_on_a_gpu_equals_float64() -> None:
+    check_half_loss(Tensor.cuda)
+
+
+def test_exponentials_match_float64() -> None:
     code = "for case in CASES:\n    check_exponentials(*case, torch.device('cpu'))"
     run(code, TRITON_INTERPRET="1")
 

@@ -1,7 +1,10 @@
 """The chunked loss equals that of torch, in value and gradient, for any chunk size."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from regard.native import linear as onednn
@@ -80,20 +83,26 @@ class PretendedCuda(torch.Tensor):
 
 def check_loss_on_cuda(*, rows: int) -> None:
     """Compare the loss of pretended tensors on CUDA, in bfloat16, with that in float64."""
+    PretendedCuda.wide_products = 0
+    check_half_loss(lambda leaf: leaf.as_subclass(PretendedCuda))
+    assert PretendedCuda.wide_products == -(-157 // rows)
+
+
+def check_half_loss(move: Callable[[Tensor], Tensor]) -> None:
+    """Compare the loss of tensors that `move` puts on a device, in bfloat16, with float64."""
     hidden, weight = torch.randn(157, 16), torch.randn(203, 16) / 2
     target = torch.randint(203, (157,))
-    leaves = [leaf.as_subclass(PretendedCuda).requires_grad_() for leaf in (hidden, weight)]
-    PretendedCuda.wide_products = 0
-    with torch.autocast("cpu", torch.bfloat16):
-        loss = token_loss(*leaves, None, target, smoothing=0.1)
-    assert PretendedCuda.wide_products == -(-157 // rows)
+    leaves = [move(leaf).requires_grad_() for leaf in (hidden, weight)]
+    device = leaves[0].device
+    with torch.autocast(device.type, torch.bfloat16):
+        loss = token_loss(*leaves, None, target.to(device), smoothing=0.1)
     wide = [leaf.bfloat16().double().requires_grad_() for leaf in (hidden, weight)]
     logits = functional.linear(*wide)
     expected = functional.cross_entropy(logits, target, label_smoothing=0.1, reduction="sum")
-    assert abs(loss.total.double() / expected - 1) < 1e-3
+    assert abs(loss.total.double().cpu() / expected - 1) < 1e-3
     actual = torch.autograd.grad(loss.total, leaves)
     for ours, theirs in zip(actual, torch.autograd.grad(expected, wide), strict=True):
-        assert (ours - theirs).norm() < 0.01 * theirs.norm()
+        assert (ours.cpu() - theirs).norm() < 0.01 * theirs.norm()
 
 
 @pytest.mark.parametrize("rows", [1, 64, 100, 157, 1000])

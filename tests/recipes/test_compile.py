@@ -166,6 +166,7 @@ def test_compile_uses_a_copy_for_answers_scores_and_attention(run) -> None:
     assert torch.equal(run.look(TEXTS[:1])[0].maps[0].weights, maps)
     assert run.model is module
     assert not are_close(scores(run), expected)
+    assert run.engine is run.engine  # with the steps that it has captured
     run.compile()
     assert not are_close(scores(run), expected)
 

@@ -45,3 +45,5 @@ def test_outputs_of_a_search(core: str, tmp_path: Path) -> None:
     inputs = [run.test_input(0), run.test_input(1)]
     for options in ({"beam": 1}, {"beam": 3, "n_best": 2}):
         check_again(run, inputs, **options)
+    with pytest.raises(UserError, match="n_best must be 1 for them"):
+        run.look(inputs, gradients=True, beam=3, n_best=2)

@@ -1,8 +1,9 @@
 """The read by torch's scaled_dot_product_attention, which never stores the weights.
 
-For scores that are a scaled inner product of mapped queries and keys, with the soft choice. On a
-CPU, queries with a window read in blocks, each block the keys within its reach: the time of n items
-with a window of w is O(n w), for reads of many more items than the window has.
+For scores that are a scaled inner product of mapped queries and keys, with the soft choice. Queries
+with a window read in blocks, each block the keys within its reach: the time of n items with a
+window of w is O(n w), for reads of many more items than the window has. On a GPU, where the time
+was not measured, only reads whose whole mask would take much memory are in blocks.
 """
 
 import torch
@@ -13,7 +14,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from regard.attention.axes import widen
 from regard.attention.inputs import AttentionInputs
 from regard.attention.masks import Causal
-from regard.attention.masks.base import banded_mask, block_size
+from regard.attention.masks.base import MAX_KEPT, banded_mask, block_size
 from regard.attention.scores import InnerProduct
 from regard.compat.torch import is_eager
 from regard.ops.half import has_half_products
@@ -69,9 +70,10 @@ def read(inputs: AttentionInputs) -> Float[Tensor, "... query value_dim"]:
 
 
 def _has_blocks(inputs: AttentionInputs) -> bool:
-    """Return True on a CPU if each query reads a small part of the keys around it."""
+    """Return True if each query reads a small part of the keys around it, as in the docstring."""
     mask, positions, num_keys = inputs.mask, inputs.positions, inputs.positions.num_keys
-    if inputs.query.device.type != "cpu":  # not measured
+    least = 0 if inputs.query.device.type == "cpu" else MAX_KEPT
+    if len(inputs.query) * num_keys**2 <= least:
         return False
     if mask is None or mask.band is None or inputs.bias is not None or inputs.num_axes != 4:
         return False
@@ -80,10 +82,10 @@ def _has_blocks(inputs: AttentionInputs) -> bool:
     if not positions.is_aligned or positions.rows is not None or not is_eager():
         return False
     bounds = mask.interval(positions)
-    batches = {1, len(inputs.query)}
-    return bounds is not None and all(
-        bound.dim() == 2 or (bound.dim() == 3 and len(bound) in batches) for bound in bounds
-    )
+    if bounds is None or any(bound.dim() not in (2, 3) for bound in bounds):
+        return False
+    rows = {len(bound) for bound in bounds if bound.dim() == 3}
+    return rows <= {1, len(inputs.query)} and max([1, *rows]) * num_keys**2 > least
 
 
 def _read_blocks(

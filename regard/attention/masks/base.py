@@ -40,8 +40,8 @@ from regard.attention.positions import Positions
 from regard.compat.torch import is_eager, is_transformed
 
 ResultT = TypeVar("ResultT")
-_MAX_KEPT = 1 << 24
-"""Largest number of elements of a tensor that a mask keeps."""
+MAX_KEPT = 1 << 24
+"""Largest number of elements of a tensor (query, key) that a mask keeps."""
 Interval = tuple[Int[Tensor, "..."], Int[Tensor, "..."]]
 """Range first <= j < last of each query; each bound is (leading axes ..., query or 1, 1)."""
 
@@ -143,8 +143,9 @@ def _keep(function: Callable[..., ResultT]) -> Callable[..., ResultT]:
             return last[1]
         result = function(mask, positions, *dtype)
         tensor = result[0] if isinstance(result, tuple) else result
-        # Not one of FakeTensorMode, nor a large one: `causal()` lives as long as the process.
-        if type(tensor) is Tensor and tensor.numel() <= _MAX_KEPT:
+        # Not one of FakeTensorMode, nor a large one of positions alone: `causal()` lives as long as
+        # the process, and a mask of rows as long as their batch.
+        if type(tensor) is Tensor and (tensor.dim() > 2 or tensor.numel() <= MAX_KEPT):
             kept[name] = key, result
         return result
 
@@ -173,10 +174,7 @@ def additive_mask(
         fully_masked = ~allowed.any(-1, keepdim=True)
         allowed = allowed | fully_masked
     added = torch.zeros_like(allowed, dtype=dtype).masked_fill(~allowed, float("-inf"))
-    if added.device.type != "cpu":
-        # torch would copy it at each read if its rows did not begin at multiples of 8.
-        added = pad(added, (0, -added.shape[-1] % 8))[..., : added.shape[-1]]
-    return added, fully_masked
+    return _align_rows(added), fully_masked
 
 
 @_keep
@@ -204,9 +202,17 @@ def banded_mask(
     fully_masked = ~allowed.any(-1, keepdim=True)
     allowed = allowed | fully_masked
     added = torch.zeros_like(allowed, dtype=dtype).masked_fill(~allowed, float("-inf"))
+    added = _align_rows(added)
     if not mask.may_have_fully_masked_rows(positions):
         return added, None
     return added, fully_masked.flatten(-3, -2)[..., :num_keys, :]
+
+
+def _align_rows(added: Tensor) -> Tensor:
+    """Let rows on a GPU begin at multiples of 8: else torch would copy the mask at each read."""
+    if added.device.type == "cpu":
+        return added
+    return pad(added, (0, -added.shape[-1] % 8))[..., : added.shape[-1]]
 
 
 def block_size(band: tuple[int, int]) -> int:

@@ -24,7 +24,7 @@ from regard.decode.config import DecodeConfig, SampleConfig
 from regard.decode.hypothesis import Hypothesis, make_hypothesis
 from regard.decode.progress import UNWRITTEN, DecodingProgress, begin_progress
 from regard.decode.rules import NO_RULES, TokenRules
-from regard.decode.sample import check_logits, filter_logits, num_reread
+from regard.decode.sample import check_highest, filter_logits, num_reread
 from regard.decode.search import batch_by_length
 from regard.engines.compiled.program import Context, PackedTransformer, Workspace
 from regard.engines.engine import Engine, Ids, check_positions
@@ -312,7 +312,7 @@ class _Generation:
     def sample(self, positions: np.ndarray) -> np.ndarray:
         logits = np.empty((len(self.texts), self.vocab), np.float32)
         self.step(positions, logits, 0, 1)
-        check_logits(torch.from_numpy(logits))
+        check_highest(torch.from_numpy(logits).amax())
         logits[:, self.banned] = -np.inf
         if self.rules.active:
             self.rules.check(torch.from_numpy(logits))

@@ -22,6 +22,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from regard.attention.masks import Padded
 from regard.compat.torch import has_no_hooks, scan
 from regard.layers.recurrent.cells import CELLS, CellState, orthogonal_gates_, xavier_gates_
+from regard.ops.copies import copy_to, cpu_copy
 from regard.ops.gru import DirectionWeights, encode
 
 _RUNS = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
@@ -74,16 +75,21 @@ class RecurrentEncoder(nn.Module):
         encoded = self._fused_forward(source)
         if encoded is not None:
             return encoded
-        # Packing rejects empty rows: they get one item, whose state is zeroed below.
-        lengths = source.lengths.clamp(min=1).cpu()
-        packed = pack_padded_sequence(source.items, lengths, batch_first=True, enforce_sorted=False)
-        packed_states, ends = self.rnn(packed)
-        states, _ = pad_packed_sequence(
-            packed_states, batch_first=True, total_length=source.items.shape[1]
+        # Packing rejects empty rows: they get one item, whose state is zeroed below. Packed without
+        # an order of rows, torch would wait for the device twice.
+        lengths, order = cpu_copy(source.lengths).clamp(min=1).sort(descending=True)
+        device, total = source.items.device, source.items.shape[1]
+        inverse, order = copy_to(order.argsort(), device), copy_to(order, device)
+        packed = pack_padded_sequence(
+            source.items.index_select(0, order), lengths, batch_first=True
         )
+        packed_states, ends = self.rnn(packed)
+        states, _ = pad_packed_sequence(packed_states, batch_first=True, total_length=total)
+        states = states.index_select(0, inverse)
         empty, parts = (source.lengths < 1).unsqueeze(-1), []
         for part in ends if isinstance(ends, tuple) else (ends,):
-            by_direction = part.unflatten(0, (self.layers, self.directions))
+            by_row = part.index_select(1, inverse)
+            by_direction = by_row.unflatten(0, (self.layers, self.directions))
             merged = by_direction.transpose(1, 2).flatten(2)  # (layers, batch, hidden)
             parts.append(merged.masked_fill(empty, 0.0).unbind(0))
         return EncodedSource(states, tuple(zip(*parts, strict=True)))

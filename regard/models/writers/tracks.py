@@ -39,6 +39,7 @@ from regard.models.readers.reader import Shape
 from regard.models.readers.tracks import AgentFrames, Tracks
 from regard.models.writers.vector import VectorWriter
 from regard.models.writers.writer import Writer, check_target
+from regard.ops.copies import cpu_copy
 from regard.ops.token_loss import TokenLoss
 
 _ALL_PATHS = 0.05
@@ -225,7 +226,7 @@ class SceneTrackWriter(Writer):
         return TokenLoss(total, total.detach())
 
     def count(self, target: Padded) -> int:
-        return int(target.lengths.sum())
+        return int(cpu_copy(target.lengths).sum())
 
     @staticmethod
     def _real(hidden: SceneTrackHidden) -> Bool[Tensor, "rows agents"]:

@@ -86,15 +86,18 @@ class ActiveModel:
 
         torch_for: setting that torch alone follows, in place of other engines if they are float32.
         """
+        model = self.model
         if traced or not self._decodes:
-            return TorchEngine(self.model)
+            return TorchEngine(model)
         if self._engine is None and self.is_owned:
             self.compile()
-        engine = self._engine or TorchEngine(self.model)
+        if self._engine is None:  # the steps that it captures on a GPU are used again
+            self._engine = TorchEngine(model)
+        engine = self._engine
         if not torch_for or engine.name == "torch":
             return engine
         if engine.compute_type != "float32":
             rounded = f"engine {engine.name!r} computes in {engine.compute_type}"
             raise UserError(f"{torch_for} is followed by engine 'torch' alone, and {rounded}")
         warn_caller(f"engine 'torch' is used, which is slower: {torch_for} needs it")
-        return TorchEngine(self.model)
+        return TorchEngine(model)

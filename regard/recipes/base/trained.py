@@ -372,7 +372,10 @@ class TrainedRun:
             compute = partial(recipe.compute_outputs, step=recipe.forward_for_look)
             capture = self.look_again(examples, recipe, compute, vectors=vectors)
             if gradients:
-                self._differentiate(recipe, capture, _rows_of(examples))
+                rows = _rows_of(examples)
+                if len(capture) != len(rows):
+                    raise UserError("gradients are those of one answer: n_best must be 1 for them")
+                self._differentiate(recipe, capture, rows)
         return capture
 
     def look_again(

@@ -10,6 +10,7 @@ import torch
 from regard.data.batches import pad
 from regard.data.tokenizer import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig, SampleConfig
+from regard.decode.rules import NO_RULES
 from regard.engines.compiled.engine import _Generation
 from regard.engines.compiled.program import Workspace
 from regard.engines.registry import prepare
@@ -93,7 +94,8 @@ def test_steps_the_full_pass_and_compiled_code_agree(seed: int) -> None:
             assert best.log_prob == pytest.approx(float(expected), rel=1e-5, abs=1e-5)
         return
     seeds, sampling = [1, 2, 3], SampleConfig(length=2, temperature=1.0)
-    run = _Generation(Workspace(engine._packed), texts, seeds, sampling, window=None, banned=[])
+    options: Any = {"window": None, "banned": [], "rules": NO_RULES}
+    run = _Generation(Workspace(engine._packed), texts, seeds, sampling, **options)
     for row, text in enumerate(texts):
         run.prefill(row, text)
     logits = np.empty((3, len(engine._packed.target)), np.float32)

@@ -107,10 +107,11 @@ class ChoiceConfig:
             known.append("gather")
         if self.choice == "soft":
             known += _SOFT_KERNELS if self.sink == "none" else _SINK_KERNELS
+        sink = "" if self.sink == "none" else f", sink={self.sink}"
         if kernel not in known:
             raise ValueError(
-                f"kernel must be one of {', '.join(known)} with choice={self.choice}, "
-                f"sink={self.sink}, got {kernel}"
+                f"kernel must be one of {', '.join(known)} with choice={self.choice}{sink}, "
+                f"got {kernel}"
             )
 
 

@@ -379,7 +379,7 @@ OTHER: dict[str, Any] = {
     "norm": "rms", "norm_order": "post", "norm_eps": 0.1, "bias": False, "positions": "rotary",
     "kernel": "reference", "key_heads": 1, "score": "dot", "soft_cap": 0.1, "inducing_points": 3,
     "window": 2, "attention_bias": "none", "final_norm": False, "embedding_norm": True,
-    "qk_norm": "rms", "layer_scale": 0.1, "first_norm": False, "sink": "zero", "gate": "head",
+    "qk_norm": "rms", "layer_scale": 0.1, "first_norm": False, "sink": "learned", "gate": "head",
     "registers": 2,
 }  # fmt: skip
 """Another value of each setting that stands alone."""

@@ -104,7 +104,7 @@ def read_init(folder: Path, entry: Entry) -> tuple[Any, Init]:
 
     Training is that of the recipe with a rate, warm-up and number of steps for trained parameters:
     a fifth of the recipe's rate, and less for a wider model than the recipe's, in proportion; a
-    tenth of the run; a third of the steps.
+    tenth of the run; a third of the steps; by AdamW.
 
     Raises: UserError if the run is of another recipe, or has no parameters.
     """
@@ -125,7 +125,7 @@ def read_init(folder: Path, entry: Entry) -> tuple[Any, Init]:
         if item.name.startswith(("train", "val", "test")) and not is_number:
             files[item.name] = getattr(default.data, item.name)
     train, ratio = default.train, min(_width(default) / _width(before.config), 1)
-    train = dataclasses.replace(train, lr=float(f"{train.lr / 5 * ratio:.1e}"))
+    train = dataclasses.replace(train, lr=float(f"{train.lr / 5 * ratio:.1e}"), optimizer="adamw")
     if train.steps is not None:
         train = dataclasses.replace(train, warmup=0.1, steps=-(-train.steps // 3))
     config = dataclasses.replace(

@@ -38,10 +38,10 @@ class TrainConfig:
     accumulate: Annotated[int, Range(1, 100_000)] = 1
     """Number of batches per optimizer step (gradient accumulation); the loss is the mean over their
     target tokens, as if they were one batch."""
-    optimizer: Literal["adamw", "adam", "muon"] = "adamw"
+    optimizer: Literal["adamw", "adam", "muon", "auto"] = "adamw"
     """Optimizer. adamw: decoupled weight decay; adam: weight decay in the gradient (L2 penalty);
-    muon: orthogonalized momentum for the matrices of a Transformer's blocks, adamw for the rest,
-    at the same rate."""
+    muon: orthogonalized momentum for the matrices of a Transformer's blocks, at 4 times the rate,
+    and adamw for the rest; auto: muon for a Transformer, else adamw."""
     lr: Annotated[float, Range(1e-12, 100)] = 1e-3
     """Peak learning rate, reached at the end of the warm-up."""
     betas: tuple[FractionBelowOne, FractionBelowOne] = (0.9, 0.98)

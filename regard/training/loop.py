@@ -38,6 +38,7 @@ from regard.training.optimizer import (
     load_optimizer_tensors,
     optimizer_tensors,
     trainable_parameters,
+    uses_muon,
 )
 from regard.training.partial import restrict_training
 from regard.training.precision import resolve_precision
@@ -139,10 +140,10 @@ def fit(
         if reason is not None and (joined.size > 1 or config.accumulate > 1):
             given = f"train.accumulate {config.accumulate} and {joined.size} processes"
             raise UserError(f"a step must be one batch of one process with {reason}, got {given}")
-        if config.optimizer == "muon" and joined.size > 1 and config.shard == "fsdp":
+        if uses_muon(model, config) and joined.size > 1 and config.shard == "fsdp":
             raise UserError(
-                "train.optimizer muon needs whole matrices, which train.shard fsdp splits: set "
-                "train.shard ddp or train.optimizer adamw"
+                f"train.optimizer {config.optimizer} is Muon, which needs whole matrices, and "
+                "train.shard fsdp splits them: set train.shard ddp or train.optimizer adamw"
             )
         joined.run_on_main(lambda: stack.enter_context(lock_folder(folder)))
         if (config.freeze, config.lora) != (None, None):

@@ -1,9 +1,9 @@
 """The optimizers, their state by names of parameters, and the learning-rate schedule.
 
     adam, adamw   all parameters
-    muon          weights of the linear layers of a Transformer's blocks, along the semi-orthogonal
-                  matrix next to the averaged gradient, times 0.2 sqrt(max(rows, columns)) lr, so
-                  that the root mean square of a change is that of AdamW; the rest by AdamW
+    muon          weights of the linear layers of a Transformer's blocks: along the semi-orthogonal
+                  matrix next to the averaged gradient, times 4 lr 0.2 sqrt(max(rows, columns)),
+                  whose root mean square is 0.8 lr; the rest by AdamW
 
 lr(step) = peak * min(step / warmup, decay(step)); a warm-up that is shortened while it lasts goes
 on linearly from the rate that it has reached
@@ -18,9 +18,13 @@ from torch import Tensor, nn, optim
 
 from regard.layers.lora import ADAPTER_RATE, ADAPTERS
 from regard.training.config import TrainConfig
-from regard.training.partial import distances_from_top, hidden_matrices
+from regard.training.partial import distances_from_top, has_transformer, hidden_matrices
 from regard.training.progress import Progress
 from regard.training.tensors import distribute_like
+
+_MUON_RATE = 4.0
+"""Factor of the rate of matrices that Muon changes: the best rates are then about those of AdamW
+(benchmarks/README.md)."""
 
 
 def build_optimizers(model: nn.Module, config: TrainConfig) -> list[optim.Optimizer]:
@@ -33,14 +37,17 @@ def build_optimizers(model: nn.Module, config: TrainConfig) -> list[optim.Optimi
     embeddings = {
         id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)
     }
-    hidden = hidden_matrices(model) if config.optimizer == "muon" else set()
+    hidden = hidden_matrices(model) if uses_muon(model, config) else set()
     distances = distances_from_top(model) if config.layer_decay < 1 else {}
     groups: dict[tuple[bool, float, float], list[Tensor]] = {}
     for name, parameter in trainable_parameters(model).items():
         decays = parameter.ndim >= 2 and id(parameter) not in embeddings
+        decay = config.weight_decay if decays else 0.0
         scale = config.layer_decay ** distances.get(id(parameter), 0)
         scale *= ADAPTER_RATE if name.endswith(ADAPTERS) else 1
-        key = id(parameter) in hidden, config.weight_decay if decays else 0.0, scale
+        if id(parameter) in hidden:
+            scale, decay = scale * _MUON_RATE, decay / _MUON_RATE  # decays by lr decay, as others
+        key = id(parameter) in hidden, decay, scale
         groups.setdefault(key, []).append(parameter)
     plain, orthogonal = [], []
     for (is_hidden, decay, scale), parameters in groups.items():
@@ -54,6 +61,11 @@ def build_optimizers(model: nn.Module, config: TrainConfig) -> list[optim.Optimi
     if orthogonal:
         optimizers.append(optim.Muon(orthogonal, lr=config.lr, adjust_lr_fn="match_rms_adamw"))
     return optimizers
+
+
+def uses_muon(model: nn.Module, config: TrainConfig) -> bool:
+    """Return True if Muon changes the matrices of the model."""
+    return config.optimizer == "muon" or (config.optimizer == "auto" and has_transformer(model))
 
 
 def optimizer_tensors(optimizers: Sequence[optim.Optimizer], model: nn.Module) -> dict[str, Tensor]:

@@ -81,6 +81,11 @@ def _input_parts(model: Model, core: Transformer) -> list[nn.Module]:
     return [*model.writer.predictor_modules(), core.target_positions, norm]
 
 
+def has_transformer(model: nn.Module) -> bool:
+    """Return True if the core of the model is a Transformer."""
+    return isinstance(model, Model) and isinstance(model.core, Transformer)
+
+
 def _transformer_of(setting: str, model: nn.Module) -> tuple[Transformer, Model]:
     if isinstance(model, Model) and isinstance(model.core, Transformer):
         return model.core, model

@@ -46,7 +46,7 @@ def train_by_muon(folder: Path, world: World) -> None:
     others = [torch.empty_like(weights) for _ in range(world.size)]
     torch.distributed.all_gather(others, weights)
     assert all(torch.equal(weights, other) for other in others)
-    with pytest.raises(UserError, match="needs whole matrices"):
+    with pytest.raises(UserError, match="Muon, which needs whole matrices"):
         train_parts("translator", folder / "sharded", optimizer="muon", shard="fsdp")
 
 

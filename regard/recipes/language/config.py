@@ -28,7 +28,13 @@ class LanguageRunConfig:
     model: LanguageModelConfig = LanguageModelConfig()
     """The model."""
     train: TrainConfig = replace(
-        COSINE, steps=2000, lr=2e-3, betas=(0.9, 0.99), warmup=100, validate_every=250
+        COSINE,
+        steps=2000,
+        optimizer="auto",
+        lr=2e-3,
+        betas=(0.9, 0.99),
+        warmup=100,
+        validate_every=250,
     )
     """Training, until the first limit (steps, epochs, minutes or patience) is reached."""
     sample: SampleConfig = SampleConfig()

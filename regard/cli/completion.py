@@ -90,5 +90,5 @@ def _options(words: Sequence[str]) -> dict[str, list[str]]:
     with redirect_stdout(text), redirect_stderr(io.StringIO()):
         if main.main([*words, "--help"]) != DONE:
             main.main([words[0], "--help"])
-    found = re.findall(r"^ *(--[a-z][\w.-]*)(?: \{([^}]*)\})?", text.getvalue(), re.MULTILINE)
-    return {name: choices.split(",") if choices else [] for name, choices in found}
+    found = re.findall(r"^ *(--[a-z][\w.-]*)(?:\s+\{([^}]*)\})?", text.getvalue(), re.MULTILINE)
+    return {name: re.findall(r"[^\s,]+", choices) for name, choices in found}

@@ -123,8 +123,9 @@ def beam(
         score = (first.log_prob / powers[step]).masked_fill(~ends[:, :beam], -torch.inf)
         finished.add(live.sentence, score, first, step=step)
         candidates = _select_unfinished(candidates, ends, beam)
-        bound = candidates.log_prob.amax(1) / powers[live.limit]
-        done = (bound <= finished.score[live.sentence, -1]).tolist()
+        # The first is the most probable, unless terms were allocated.
+        best = candidates.log_prob[:, 0] if terms is None else candidates.log_prob.amax(1)
+        done = (best / powers[live.limit] <= finished.score[live.sentence, -1]).tolist()
         if all(done):
             break
         same_rows = candidates.log_prob.shape == live.log_prob.shape and not any(done)

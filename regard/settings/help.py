@@ -62,7 +62,12 @@ def two_columns(rows: Sequence[tuple[str, str]]) -> str:
     for left, right in rows:
         # No line break inside a value such as self-attentive, so that it can be copied.
         body = textwrap.wrap(right, _width() - LEFT - 2, break_on_hyphens=False) or [""]
-        if len(left) + 2 > LEFT:
+        if len(left) + 2 > _width():
+            option, _, choices = left.partition(" ")
+            lines.append(f"  {option}")
+            choices = textwrap.wrap(choices.replace(",", ", "), _width() - 6)
+            lines += [f"      {line}" for line in choices]
+        elif len(left) + 2 > LEFT:
             lines.append(f"  {left}")
         else:
             lines.append(f"  {left:<{LEFT}}{body.pop(0)}".rstrip())

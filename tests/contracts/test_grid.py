@@ -43,8 +43,12 @@ HOLES = torch.rand(BATCH, QUERIES, KEYS, generator=torch.Generator().manual_seed
 class OwnSink(Choice):
     """Softmax with one more key per head, as a user writes it."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("sink", torch.tensor([0.3, -1.0]).view(HEADS, 1, 1))
+
     def form(self) -> SoftmaxForm:
-        return SoftmaxForm(1.7, torch.tensor([0.3, -1.0]).view(HEADS, 1, 1))
+        return SoftmaxForm(1.7, self.sink)
 
 
 SCORES: dict[str, Callable[[], Score]] = {

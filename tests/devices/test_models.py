@@ -59,7 +59,7 @@ AUTOENCODERS: dict[str, tuple[type, dict[str, Any], tuple[int, ...]]] = {
 
 def move_to(value: Any, device: torch.device) -> Any:
     """Return a tensor, batch, source or target on a device."""
-    if isinstance(value, models.Example | cores.Pair):
+    if isinstance(value, models.Example):
         return type(value)(move_to(value.source, device), move_to(value.target, device))
     return value.to(device)
 

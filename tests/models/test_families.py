@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded
 from regard.decode.config import DecodeConfig, SampleConfig
+from regard.decode.rules import NO_RULES
 from regard.engines.compiled.engine import _Generation
 from regard.engines.registry import prepare
 from regard.engines.torch import TorchEngine
@@ -98,7 +99,8 @@ def compiled_logits(model: Model, tokens: Tensor, first: int, compute_type: str)
     engine: Any = prepare("compiled", model, compute_type=compute_type)
     workspace, count = engine._workspaces.get(), len(tokens)
     texts, config = tokens[:, : first + 1].tolist(), SampleConfig(length=TIME, temperature=0)
-    batch = _Generation(workspace, texts, [0] * count, config, window=None, banned=[])
+    options: dict[str, Any] = {"window": None, "banned": [], "rules": NO_RULES}
+    batch = _Generation(workspace, texts, [0] * count, config, **options)
     for row, text in enumerate(texts):
         batch.prefill(row, text)
     logits = np.zeros((TIME - first, count, VOCAB), np.float32)

@@ -73,13 +73,13 @@ def _has_blocks(inputs: AttentionInputs) -> bool:
     """Return True if each query reads a small part of the keys around it, as in the docstring."""
     mask, positions, num_keys = inputs.mask, inputs.positions, inputs.positions.num_keys
     least = 0 if inputs.query.device.type == "cpu" else MAX_KEPT
-    if len(inputs.query) * num_keys**2 <= least:
-        return False
     if mask is None or mask.band is None or inputs.bias is not None or inputs.num_axes != 4:
         return False
     if num_keys < 2 * (block_size(mask.band) + sum(mask.band)) or num_keys != positions.num_queries:
         return False
     if not positions.is_aligned or positions.rows is not None or not is_eager():
+        return False
+    if len(inputs.query) * num_keys**2 <= least:  # exports have returned: len fixes a size
         return False
     bounds = mask.interval(positions)
     if bounds is None or any(bound.dim() not in (2, 3) for bound in bounds):

@@ -14,6 +14,7 @@ from regard.attention.biases.base import SumOfBiases, TensorBias
 from regard.attention.masks import Padded
 from regard.data.elements import LabeledRegions
 from regard.layers.positions.base import PositionalEncoding
+from regard.layers.positions.config import GridRotaryConfig
 from regard.layers.positions.grid import GridPositions
 from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.models.build import build_detector, build_language_model
@@ -45,9 +46,9 @@ def language(positions: Any) -> Case:
     return make, example
 
 
-def detector(read: Callable[[], Any], source: Callable[[], Any], axes: int) -> Case:
+def detector(read: Callable[[], Any], source: Callable[[], Any], axes: int, **own: Any) -> Case:
     def make() -> Model:
-        core = TransformerConfig(layers=1, width=12, heads=2, feedforward=9)
+        core = TransformerConfig(layers=1, width=12, heads=2, feedforward=9, **own)
         config = DetectorConfig(core=core, num_queries=3)
         return build_detector(config, read(), num_classes=2, axes=axes)
 
@@ -63,7 +64,13 @@ CASES: dict[str, Case] = {
     **{f"writer {name}": grid("tracks", "recurrent", name) for name in WRITERS},
     "self-attentive": grid("tokens", "self-attentive", "tokens"),
     **{f"positions {kind.name}": language(kind()) for kind in SEQUENCE_POSITIONS},
-    "boxes": detector(lambda: ImageReader((1, 8, 8), 12), lambda: torch.rand(3, 1, 8, 8), 2),
+    "boxes": detector(
+        lambda: ImageReader((1, 8, 8), 12),
+        lambda: torch.rand(3, 1, 8, 8),
+        2,
+        positions=GridRotaryConfig(),
+        head_dim=4,
+    ),
     "points": detector(
         lambda: PointReader(12, extent=(4.0, 4.0, 3.0), groups=5, neighbors=3),
         lambda: Padded(torch.randn(3, 9, 3), torch.tensor([9, 1, 4])),

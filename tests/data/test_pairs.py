@@ -103,9 +103,9 @@ def test_parallel_files_have_equally_many_lines(tmp_path):
         read_pairs(paths[0], target=paths[1])
     assert read_pairs(paths[0], SKIP, target=paths[1]).lines == [1, 3]
     with pytest.raises(UserError, match=r"--data\.train-target with the parallel text file"):
-        read_pairs(paths[0], PairsConfig(format="text"))
+        read_split(PairsConfig(train=(str(paths[0]),), format="text"), "train")
     with pytest.raises(UserError, match=r"a\.en: expected a table .* --data\.val-target with"):
-        read_pairs(paths[0], split="val")
+        read_split(PairsConfig(train=("a.tsv",), val=(str(paths[0]),)), "val")
 
 
 def test_file_without_a_pair(tmp_path):

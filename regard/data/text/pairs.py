@@ -67,11 +67,16 @@ class Pairs:
 
 
 def read_split(config: PairsConfig, split: Literal["train", "val", "test"]) -> Pairs:
-    """Read the pairs of a split of the config."""
+    """Read the pairs of a split of the config. Raises UserError naming the file."""
     paths = getattr(config, split)
     targets = getattr(config, f"{split}_target") or [None] * len(paths)
     parts = []
     for path, target in zip(paths, targets, strict=True):
+        if target is None and _is_side(path, config):
+            known = f"expected a table ({', '.join(FORMATS)})"
+            raise UserError(
+                f"{path}: {known}, or --data.{split}-target with the parallel text file."
+            )
         parts.append(read_pairs(path, config, target=target, split=split))
     return join_pairs(parts)
 
@@ -107,20 +112,16 @@ def read_pairs(
     if target is not None:
         rows = _read_parallel(Path(path), Path(target), config.encoding, bad_rows)
         origin = f"{path} + {target}"
-    elif _is_side(path, config):
-        known = f"expected a table ({', '.join(FORMATS)})"
-        raise UserError(f"{path}: {known}, or --data.{split}-target with the parallel text file.")
     else:
         columns = [(name, getattr(config, f"{name}_column", None)) for name in names]
         rows = read_columns(path, columns, config, split, bad_rows)
     return collect_pairs(rows, origin, names, bad_rows)
 
 
-def _is_side(path: str | Path, config: Tables) -> bool:
+def _is_side(path: str | Path, config: PairsConfig) -> bool:
     """Return True for one of two parallel text files, rather than a table or a data set."""
-    format = getattr(config, "format", "auto")
     is_text = suffix_of(path) not in FORMATS and not Path(path).is_dir() and not is_data_set(path)
-    return format == "text" or (format == "auto" and is_text)
+    return config.format == "text" or (config.format == "auto" and is_text)
 
 
 def read_columns(

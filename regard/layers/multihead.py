@@ -86,9 +86,9 @@ class MultiHead(nn.Module):
     output_projection: False leaves out W_o; the output is then l head_value_dim wide.
     Parameters: query (l head_dim, query_dim), key (key_heads head_key_dim, source_dim), value
                 (key_heads head_value_dim, value_dim), output (output_dim, l head_value_dim), each
-                with a bias unless projection_bias=False; output_bias: of W_o, if it differs; gate
-                (l or l head_value_dim, query_dim); register_keys, register_values (key_heads,
-                registers, size).
+                with a bias unless projection_bias=False; output_bias: of W_o, if it differs;
+                output_gate (l or l head_value_dim, query_dim); register_keys, register_values
+                (key_heads, registers, size).
     Raises: TypeError or ValueError for sizes, score and positions that do not fit together.
     """
 
@@ -161,10 +161,10 @@ class MultiHead(nn.Module):
             self.output = Linear(heads_dim, output_dim, bias=output_bias)
         self.query_norm = None if qk_norm is None else qk_norm(head_dim)
         self.key_norm = None if qk_norm is None else qk_norm(head_key_dim)
-        self.gate: Linear | None = None
+        self.output_gate: Linear | None = None
         if gate != "none":
             num_gates = num_heads if gate == "head" else heads_dim
-            self.gate = Linear(query_dim, num_gates, bias=projection_bias)
+            self.output_gate = Linear(query_dim, num_gates, bias=projection_bias)
         self.register_keys: nn.Parameter | None = None
         self.register_values: nn.Parameter | None = None
         if registers:
@@ -304,7 +304,7 @@ class MultiHead(nn.Module):
 
         query: the items X'.
         """
-        if self.gate is None:
+        if self.output_gate is None:
             return heads.transpose(1, 2).flatten(2)
         return (heads * self._gates(query)).transpose(1, 2).flatten(2)
 
@@ -321,7 +321,7 @@ class MultiHead(nn.Module):
         inputs = self.read.prepare_inputs(queries, memory, registers=self._registers())
         inputs = inputs.repeat_heads()
         values = inputs.values[:, :, None]  # (batch, head, 1, key, size)
-        if self.gate is not None:
+        if self.output_gate is not None:
             values = values * self._gates(query)[:, :, :, None]
         by_head = self._output_form().weight.unflatten(1, (self.num_heads, -1))
         projected = torch.einsum("bhqkv,ohv->bhqko", values, by_head)
@@ -335,7 +335,7 @@ class MultiHead(nn.Module):
         parts = query, key, value, self._output_form(), *heads, read, rotary
         norms = self.query_norm, self.key_norm
         query_norm, key_norm = (None if x is None else form_of(x, NormForm) for x in norms)
-        gate = None if self.gate is None else form_of(self.gate, LinearForm)
+        gate = None if self.output_gate is None else form_of(self.output_gate, LinearForm)
         more = gate, self.register_keys, self.register_values
         return AttentionForm(*parts, query_norm, key_norm, *more)
 
@@ -360,8 +360,8 @@ class MultiHead(nn.Module):
 
     def _gates(self, query: Tensor) -> Tensor:
         """Return the gates (batch, head, query, 1 or size) of items."""
-        assert self.gate is not None
-        return torch.sigmoid(_split_heads(self.gate(query), self.num_heads))
+        assert self.output_gate is not None
+        return torch.sigmoid(_split_heads(self.output_gate(query), self.num_heads))
 
     @property
     def _maps_keys(self) -> bool:

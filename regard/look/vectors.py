@@ -213,9 +213,9 @@ class VectorRecorder:
                 part = getattr(heads, part_name, None)
                 if part_name == "value" and name in self._value_maps:
                     part = self._value_maps[name]
-                is_gated = part_name == "output" and heads is not None and heads.gate is not None
-                if part is None or is_gated:  # W_o maps Z times the gates, which is not stored
-                    continue
+                is_gated = heads is not None and heads.output_gate is not None
+                if part is None or (part_name == "output" and is_gated):
+                    continue  # W_o maps Z times the gates, which is not stored
                 for kind, weight in part.named_parameters(recurse=False):
                     parameters[f"{part_name} bias" if kind == "bias" else part_name] = weight
             if isinstance(inputs.form, TanhSum):

@@ -174,7 +174,7 @@ def _attention(
     if attention.positions is not None:
         details.append(positions_name(attention.positions))
     details += [] if attention.query_norm is None else ["normalized queries and keys"]
-    details += [] if attention.gate is None else ["gated"]
+    details += [] if attention.output_gate is None else ["gated"]
     if attention.register_keys is not None:
         details.append(f"{attention.register_keys.shape[1]} registers")
     details += ["no W_o"] if isinstance(attention.output, nn.Identity) else []

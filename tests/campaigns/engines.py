@@ -154,6 +154,11 @@ def _core(draw: random.Random) -> TransformerConfig:
     }
     if isinstance(options["positions"], RotaryConfig):  # the rotated numbers must fit into a head
         options["head_dim"] = 2 * draw.randint(1, 16)
+    del options["decay"]  # of patterns that compiled code refuses
+    if options["choice"] != "soft":
+        del options["sink"]
+    if options["score"] == "cosine":
+        del options["qk_norm"]
     if options["norm_order"] == "none":
         options = {
             name: value for name, value in options.items() if name not in ("norm", "norm_eps")

@@ -51,9 +51,9 @@ def ours(theirs: nn.Module, rotary: Rotary, *, scale: int = 0, **options: Any) -
     for name in ("query", "key", "value", "output"):
         for kind, weight in getattr(theirs, f"{name[0]}_proj").named_parameters():
             state[f"{name}.{kind}"] = weight
-    if layer.gate is not None:
+    if layer.output_gate is not None:
         both = state.pop("query.weight").unflatten(0, (HEADS, 2, HEAD))
-        state["query.weight"], state["gate.weight"] = (
+        state["query.weight"], state["output_gate.weight"] = (
             half.flatten(0, 1) for half in both.unbind(1)
         )
     if norm is not None:

@@ -438,7 +438,7 @@ def test_gates_multiply_heads_and_registers_are_keys_of_every_query(gate, kernel
         scores = (queries @ keys.mT / 3**0.5).masked_fill(~allowed, -math.inf)
         heads = scores.softmax(-1) @ values
         if gate != "none":
-            gates = layer.gate(items).sigmoid().unflatten(-1, (4, -1)).transpose(1, 2)
+            gates = layer.output_gate(items).sigmoid().unflatten(-1, (4, -1)).transpose(1, 2)
             assert gates.shape[-1] == (1 if gate == "head" else 5)
             heads = heads * gates
         expected = layer.output(heads.transpose(1, 2).flatten(2))
@@ -456,5 +456,5 @@ def test_gates_multiply_heads_and_registers_are_keys_of_every_query(gate, kernel
             scores.softmax(-1)[..., :7].float().double(),
         )
     parts = [layer.register_keys, layer.register_values]
-    parts += [] if gate == "none" else [layer.gate.weight]
+    parts += [] if gate == "none" else [layer.output_gate.weight]
     assert all(torch.autograd.grad(layer(items).square().sum(), part)[0].any() for part in parts)

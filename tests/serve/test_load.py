@@ -95,7 +95,8 @@ def test_full_queue_refuses_before_the_body_is_read(service: RunningService) -> 
     slow = [{"inputs": ["-0.5"]}] * 4  # one is computed, three wait
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         running = pool.submit(ask_at_once, service, slow)
-        time.sleep(0.35)
+        while metric(service, "regard_waiting") < 3 and not running.done():
+            time.sleep(0.01)
         with socket.create_connection((service.host, service.port), timeout=10) as client:
             head = (
                 f"POST /v1/predict HTTP/1.1\r\nHost: {service.host}\r\nContent-Length: 100\r\n\r\n"

@@ -184,7 +184,7 @@ def test_inputs_without_a_vector_or_a_score_are_refused(
     model_of: Callable[[str], TrainedRun],
 ) -> None:
     language = model_of("language")
-    message = "input 2 has 15 tokens, more than the context of 8"
+    message = "input 2 has 15 tokens, more than the context of 8; --on-bad truncate cuts such texts"
     with pytest.raises(UserError, match=message):
         language.embed(["a", "a b c a b c a b"])
     assert np.isnan(language.embed(["a", ""], on_bad="skip")).any(1).tolist() == [False, True]

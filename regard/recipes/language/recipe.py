@@ -181,7 +181,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
 
     def preprocess_embedded(self, given: str, number: int) -> list[Prompt]:
         (row,) = self.preprocess(given, number)
-        self._check_window(row)
+        self._check_window(row, "; --on-bad truncate cuts such texts, skip leaves them out")
         return [row]
 
     def embed(
@@ -309,11 +309,11 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
             text = text[: min(len(text) - 1, len(text) * self._window // count)]
         return text
 
-    def _check_window(self, row: Prompt) -> None:
+    def _check_window(self, row: Prompt, remedy: str = "") -> None:
         """Raise UserError for a text that is longer than the model's window."""
         if self._window is not None and len(row.ids) > self._window:
             size = f"{len(row.ids)} tokens, more than the context of {self._window}"
-            raise UserError(f"input {row.number} has {size}")
+            raise UserError(f"input {row.number} has {size}{remedy}")
 
     @property
     def _window(self) -> int | None:

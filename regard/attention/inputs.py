@@ -46,7 +46,7 @@ class AttentionInputs(NamedTuple):
     kernel_cache: KernelCache | None = None
     """Results that a kernel computed from these keys; None if the keys are not read again."""
     held_keys: Tensor | None = None
-    """What a memory holds in place of the keys, for biases that depend on it; None: the keys."""
+    """Keys as the memory holds them, if `MultiHead.pairs` made others of them; read by biases."""
 
     @property
     def num_axes(self) -> int:

@@ -54,7 +54,7 @@ VARIANTS = [
 ]
 
 
-def scored(recipe: str, given: list[str]) -> list[Any]:
+def make_scored(recipe: str, given: list[str]) -> list[Any]:
     """Return texts whose probability is computed: pairs of two texts that the run knows."""
     return given if recipe == "language" else [(text, "2003" * 2) for text in given]
 
@@ -110,7 +110,7 @@ def test_a_recipe_does_all_on_a_device(
         given = [run.test_input(0)]
         answers, scores = run.answer(given), run.evaluate()
         vectors = None if recipe in WITHOUT_VECTORS else run.embed(given)
-        log_probs = run.score(scored(recipe, given)) if recipe in SCORED else None
+        log_probs = run.score(make_scored(recipe, given)) if recipe in SCORED else None
         assert counts[-1] == Counter(READS_OF_A_STEP.get(recipe, ()))
         assert not device.indices()
         if recipe != "rebuild":  # it has no attention
@@ -124,7 +124,7 @@ def test_a_recipe_does_all_on_a_device(
     if vectors is not None:
         np.testing.assert_allclose(vectors, run.embed(given), rtol=1e-4, atol=1e-5)
     if log_probs is not None:
-        same([*log_probs[0]], [*run.score(scored(recipe, given))[0]])
+        same([*log_probs[0]], [*run.score(make_scored(recipe, given))[0]])
 
 
 @pytest.mark.parametrize(("recipe", "options"), VARIANTS)

@@ -88,19 +88,19 @@ def softmax(scores: Tensor) -> Tensor:
     return scores.masked_fill(torch.ones(time, time).triu(1).bool(), -torch.inf).softmax(-1)
 
 
-def normed(layer: Any, items: Tensor) -> Tensor:
+def read_with_norms(layer: Any, items: Tensor) -> Tensor:
     queries, keys = heads_of(layer.query, items, HEADS), heads_of(layer.key, items, 1)
     queries, keys = layer.norm(queries), layer.norm(keys)
     return merge(softmax(queries @ keys.mT / 8**0.5) @ heads_of(layer.value, items, 1))
 
 
-def gated(layer: Any, items: Tensor) -> Tensor:
+def read_with_gates(layer: Any, items: Tensor) -> Tensor:
     plain = regard.MultiHead(WIDTH, HEADS, positions=layer.positions, output_projection=False)
     plain.double().load_state_dict(layer.state_dict(), strict=False)
     return torch.sigmoid(layer.gate(items)) * plain(items, mask=regard.causal())
 
 
-def differential(layer: Any, items: Tensor) -> Tensor:
+def read_differences(layer: Any, items: Tensor) -> Tensor:
     queries, keys = heads_of(layer.query, items, 4), heads_of(layer.key, items, 4)
     values, outs = heads_of(layer.value, items, HEADS), []
     for head in range(HEADS):
@@ -145,9 +145,9 @@ def merge(heads: Tensor) -> Tensor:
 
 
 FORMULAS: dict[str, Callable[[Any, Tensor], Tensor]] = {
-    "NormedAttention": normed,
-    "GatedAttention": gated,
-    "DifferentialAttention": differential,
+    "NormedAttention": read_with_norms,
+    "GatedAttention": read_with_gates,
+    "DifferentialAttention": read_differences,
     "LatentAttention": latent,
     "ForgettingAttention": forgetting,
     "SelectiveAttention": selective,

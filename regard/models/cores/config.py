@@ -52,7 +52,7 @@ ATTENTION_OPTIONS = (
 _SOFT_KERNELS = ("sdpa", "products", "flex", "additive")
 """Kernels that compute a softmax over all keys."""
 _SINK_KERNELS = _SOFT_KERNELS[:-1]
-"""Those that compute one with a sink."""
+"""Kernels that compute a softmax with a sink."""
 
 
 @settings

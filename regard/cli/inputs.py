@@ -1,7 +1,8 @@
 """Inputs named on the command line, as docs/answers.md describes them."""
 
+import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from os.path import exists
 from pathlib import Path
@@ -102,8 +103,8 @@ def _check_standard_input() -> None:
 class BadInputs:
     """Handling of inputs that cannot be used: an error; skipped; or cut if they are too long."""
 
-    def __init__(self, trained: Any, on_bad: str):
-        self.trained, self.on_bad = trained, on_bad
+    def __init__(self, trained: Any, on_bad: str, shorten: Callable[[Any], Any] | None = None):
+        self.on_bad, self.cut = on_bad, shorten or trained.recipe.shorten
         self.count, self.skipped = 0, 0
 
     def prepare(self, inputs: Sequence[Input]) -> tuple[list[Input], list[Any]]:
@@ -114,10 +115,12 @@ class BadInputs:
             self.count += 1
             is_cut = self.on_bad == "truncate" and not given.problem
             prepared.append(self._shorten(given) if is_cut else given)
+            value: Any = prepared[-1].value
             if given.problem:
-                values.append(UserError(given.problem))
-            else:
-                values.append(prepared[-1].value)
+                value = UserError(given.problem)
+            elif _is_blank(given):
+                value = ""  # white space alone, too, of which a language model has tokens
+            values.append(value)
         return prepared, values
 
     def skip(self, given: Input, error: UserError) -> UserError:
@@ -125,8 +128,7 @@ class BadInputs:
         other is skipped."""
         if given.file and given.line and given.file not in str(error):
             error = UserError(f"{given.file}, line {given.line}: {error}")
-        is_text = isinstance(given.value, str) and given.line is not None and not given.problem
-        if self.on_bad == "error" and not (is_text and not given.value.strip()):
+        if self.on_bad == "error" and not _is_blank(given):
             raise error
         self.skipped += 1
         print_notice(f"skipped: {error}")
@@ -139,10 +141,33 @@ class BadInputs:
             print_notice(f"skipped {count} inputs, whose outputs are empty")
 
     def _shorten(self, given: Input) -> Input:
-        value, whole = self.trained.recipe.shorten(given.value), given.value
+        value, whole = self.cut(given.value), given.value
         if len(value) < len(whole.strip() if isinstance(whole, str) else whole):
             print_notice(f"truncated: input {self.count}")
         return given._replace(value=value)
+
+
+def _is_blank(given: Input) -> bool:
+    """Return True for a line of a file, or a cell of a table, that is empty but for white space."""
+    is_text = isinstance(given.value, str) and given.line is not None and not given.problem
+    return is_text and not given.value.strip()
+
+
+def input_cells(given: Input, name: str, table: Path) -> dict[str, Any]:
+    """Return the columns of an input, with the name of a file relative to a table.
+
+    name: of the column of an input that is in no table.
+    """
+    cells, name = dict(given.columns), given.column or name
+    if given.source is not None:
+        cells.setdefault(name, given.source)
+        return cells
+    path = Path(given.folder, given.file or "")
+    if given.problem or path.is_absolute() or not path.exists():  # or in an archive
+        cells[name] = "" if given.problem else given.file
+    else:
+        cells[name] = os.path.relpath(path, table.parent)
+    return cells
 
 
 def add_input_columns(cells: dict[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """`regard predict RUN [INPUT ...|-]`: predictions of a trained model. Inputs: regard.cli.inputs."""
 
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, redirect_stdout
@@ -15,6 +14,7 @@ from regard.cli.inputs import (
     BadInputs,
     add_input_columns,
     check_words,
+    input_cells,
     is_single_input,
     read_inputs,
 )
@@ -190,20 +190,8 @@ class _TableRows:
             cells = shorten_numbers(row)
             if self.is_ranked:
                 cells = {"input": number, "rank": rank if found else None} | cells
-            self.table.write(add_input_columns(cells, self._input_cells(given)))
-
-    def _input_cells(self, given: Input) -> dict[str, Any]:
-        """Return the columns of an input, with the name of a file relative to the table."""
-        cells, name = dict(given.columns), given.column or self.recipe.input_name
-        if given.source is not None:
-            cells.setdefault(name, given.source)
-            return cells
-        path = Path(given.folder, given.file or "")
-        if given.problem or path.is_absolute() or not path.exists():  # or in an archive
-            cells[name] = "" if given.problem else given.file
-        else:
-            cells[name] = os.path.relpath(path, self.table.path.parent)
-        return cells
+            inputs = input_cells(given, self.recipe.input_name, self.table.path)
+            self.table.write(add_input_columns(cells, inputs))
 
 
 class _CocoResults:

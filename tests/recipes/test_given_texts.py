@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -68,8 +69,11 @@ def test_pairs_are_scored_by_the_logits_of_the_model(trained_run: TrainedRun) ->
             expected = log_p(trained_run._model, pad_one(source), target)
         assert score is not None
         assert score["log_prob"] == pytest.approx(expected, rel=1e-5)
-        assert score["tokens"] == len(pair[1].split()) + 1
+        assert (score["tokens"], score["unknown"]) == (len(pair[1].split()) + 1, 0)
         assert score["perplexity"] == pytest.approx(math.exp(-expected / score["tokens"]), rel=1e-5)
+    (unknown,) = trained_run.score([("ada zoe", "ZOE ADA")])
+    assert unknown is not None
+    assert unknown["unknown"] == 2
 
 
 @one_core
@@ -119,7 +123,7 @@ def test_texts_are_scored_as_evaluate_reads_a_file_of_each(
 ) -> None:
     run = model_of("language")
     scores: list[Any] = run.score(TEXTS)
-    assert scores[1] == {"log_prob": 0.0, "tokens": 0, "perplexity": None}
+    assert scores[1] == {"log_prob": 0.0, "tokens": 0, "perplexity": None, "unknown": 0}
     for text, score in zip(TEXTS, scores, strict=True):
         alone: Any = run.score([text])[0]
         assert alone["log_prob"] == pytest.approx(score["log_prob"], rel=1e-5)
@@ -133,6 +137,8 @@ def test_texts_are_scored_as_evaluate_reads_a_file_of_each(
         ids = run.recipe.encode_text(TEXTS[0]).tolist()
         expected = log_p(run.model, None, ids[:9]) + log_p(run.model, None, ids[8:])
     assert scores[0]["log_prob"] == pytest.approx(expected, rel=1e-5)
+    unknown: list[Any] = run.score(["!", "a b c a? b c a b c !", "b"])
+    assert [score["unknown"] for score in unknown] == [1, 2, 0]
 
 
 @pytest.mark.parametrize(
@@ -229,7 +235,18 @@ def test_vectors_are_written_with_the_names_of_their_inputs(
     assert np.array_equal(both["vectors"], vectors, equal_nan=True)
     assert both["names"].tolist() == ["ada sees bob", "", "eve"]
     assert (tmp_path / "a.names.txt").read_text() == "ada sees bob\n\neve\n"
+    for suffix in ("csv", "jsonl", "parquet"):
+        command(f"{words}/table.{suffix}")
+    header, *rows = csv.reader((tmp_path / "table.csv").read_text().splitlines())
+    assert header == ["source", *(f"vector_{i + 1}" for i in range(vectors.shape[1]))]
+    assert [row[0] for row in rows] == both["names"].tolist()
+    assert np.array_equal(np.array(rows[2][1:], np.float32), vectors[2])
+    assert not any(rows[1])
+    lines = [*map(json.loads, (tmp_path / "table.jsonl").read_text().splitlines())]
+    assert lines == pq.read_table(tmp_path / "table.parquet").to_pylist()
+    assert lines[1] == {"source": "", "vector": None}
+    assert np.array_equal(np.array(lines[0]["vector"], np.float32), vectors[0])
     (tmp_path / "a.npy").unlink()
     assert "a.names.txt exists" in failure(capsys, f"{words}/a.npy")
-    assert "--out must be FILE.npy or FILE.npz" in failure(capsys, f"{words}/a.csv")
+    assert "--out must be FILE.npy, .npz, .csv" in failure(capsys, f"{words}/a.xlsx")
     assert "b does not exist" in failure(capsys, f"{words}/b/a.npy")

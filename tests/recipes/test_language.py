@@ -138,7 +138,8 @@ def test_look_shows_the_attention_of_each_character(run):
     assert [step.token for step in first.sample.steps[:-1]] == list(letters[1:])
     assert first.sample.steps[-1].token == "\u2581"  # the last step shows the most probable token
     assert second.sample.title == "a log"
-    (odd,) = trained.look(["the Zat"])
+    with pytest.warns(UserWarning, match="input 1: never seen in training.*: 'Z'"):
+        (odd,) = trained.look(["the Zat"])
     assert odd.sample.axes["decoder input"].labels == (*"the", "\u2581", "<unk:Z>", *"at")
     assert odd.sample.steps[3].token == odd.sample.axes["output"].labels[3] == "<unk:Z>"
     for step in first.sample.steps:
@@ -196,13 +197,16 @@ def test_lines_are_scored_and_the_corpus_as_evaluate_reports_it(run, tmp_path, c
     first, second, third, total, corpus = map(json.loads, shown.splitlines())
     assert [first["line"], second["line"], third["line"], total["line"]] == [1, 3, 4, "total"]
     assert first["log_prob"] == pytest.approx(trained.score(["the dog"])[0]["log_prob"], rel=1e-6)
-    assert third == {"line": 4, "log_prob": 0, "tokens": 0, "perplexity": None, "text": "t"}
+    numbers = {"log_prob": 0, "tokens": 0, "perplexity": None, "unknown": 0}
+    assert third == {"line": 4, **numbers, "text": "t"}
     assert total["log_prob"] == pytest.approx(first["log_prob"] + second["log_prob"], rel=1e-6)
     assert total["tokens"] == first["tokens"] + second["tokens"] == 6 + 34
     expected = trained.evaluate(tmp_path / "lines.txt")
     assert corpus["perplexity"] == pytest.approx(expected["perplexity"], rel=1e-6)
     assert corpus["tokens"] == expected["examples"]
-    assert (tmp_path / "lines.csv").read_text().splitlines()[3] == "4,0.0,0,,t"
+    log_prob = -expected["nll"] * expected["examples"]
+    assert corpus["log_prob"] == pytest.approx(log_prob, rel=1e-6)
+    assert (tmp_path / "lines.csv").read_text().splitlines()[3] == "4,0.0,0,,0,t"
     message = "'b.txt' is an unexpected argument: this run scores single texts"
     assert message in failure(capsys, f"score {run}/run {tmp_path}/lines.txt b.txt")
 
@@ -264,7 +268,7 @@ def test_a_continuation_ends_where_the_documents_of_training_end(run_of_document
 
 def test_prompts_and_texts_of_tables_and_blank_lines_of_files(run_of_documents, tmp_path, capsys):
     (tmp_path / "prompts.csv").write_text("id,text\n7,one\n8,\n9,red b\n")
-    (tmp_path / "prompts.txt").write_text("one\n\nred b\n")
+    (tmp_path / "prompts.txt").write_text("one\n  \nred b\n")
     greedy = "--sample.length 9 --sample.temperature 0"
     for name in ("csv", "txt"):
         words = f"predict {run_of_documents} {tmp_path}/prompts.{name} {greedy}"
@@ -287,3 +291,12 @@ def test_prompts_and_texts_of_tables_and_blank_lines_of_files(run_of_documents, 
     assert (first["id"], first["text"], second["id"], second["line"]) == ("7", "one", "9", 4)
     assert total["tokens"] == 2 + 4
     assert "no such file" in failure(capsys, f"score {run_of_documents} {tmp_path}/none.csv")
+    (tmp_path / "long.csv").write_text("id,text\n7,one two. ONE two. three.\n")
+    command(
+        f"embed {run_of_documents} {tmp_path}/long.csv --on-bad truncate --out {tmp_path}/v.tsv"
+    )
+    assert "input 1: never seen in training, so read as unknown: 'O'" in capsys.readouterr().err
+    header, row = (line.split("\t") for line in (tmp_path / "v.tsv").read_text().splitlines())
+    assert header[:3] == ["id", "text", "vector_1"]
+    expected = load(run_of_documents, notify=lambda _: None).embed(["one two. ONE two"])[0]
+    assert np.allclose(np.array(row[2:], np.float32), expected, atol=1e-6)

@@ -1,24 +1,36 @@
-"""`regard embed RUN [INPUT ...|-] --out FILE.npy`: vectors of texts, images, sounds ..."""
+"""`regard embed RUN [INPUT ...|-] --out FILE`: vectors of texts, images, sounds ..."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from regard.cli.inputs import MANY, BadInputs, check_words, read_inputs
+from regard.cli.inputs import (
+    MANY,
+    BadInputs,
+    add_input_columns,
+    check_words,
+    input_cells,
+    read_inputs,
+)
 from regard.cli.runs import UseOptions, check_new, load_trained, read_command, reading_settings
 from regard.data.arrays import stack_vectors
+from regard.data.tables import Input
 from regard.errors import DONE, UserError
 from regard.recipes.registry import get_entry
 from regard.settings.declare import settings
 from regard.system.progress import show_progress, track
+from regard.system.table_writer import SUFFIXES, open_table_atomically
 from regard.system.writing import open_text_atomically, replace_atomically
 
-USAGE = "regard embed RUN [INPUT ...|-] --out FILE.npy [options]"
+USAGE = "regard embed RUN [INPUT ...|-] --out FILE [options]"
 ABOUT = (
-    "Compute a vector of each INPUT, given as for `predict`, and write them as an array of float32 "
-    "(inputs, width) in the order of the inputs: FILE.npy, with their names (text or file) line by "
-    "line in FILE.names.txt; or FILE.npz, with the arrays `vectors` and `names`."
+    "Compute a vector of each INPUT, given as for `predict`, and write them in the order of the "
+    "inputs, as an array of float32 (inputs, width): FILE.npy, with their names (text or file) "
+    "line by line in FILE.names.txt; or FILE.npz, with the arrays `vectors` and `names`. Or as a "
+    "table, with the columns of the input: FILE.csv or .tsv with a column for each number, "
+    "vector_1, vector_2 ...; FILE.parquet or .jsonl with a list in the column `vector`."
 )
 
 
@@ -27,14 +39,15 @@ class EmbedOptions(UseOptions):
     """Options of `regard embed`."""
 
     out: Path | None = None
-    """File for the vectors: FILE.npy or FILE.npz. It appears when it is complete."""
+    """File for the vectors: FILE.npy, .npz, .csv, .tsv, .parquet or .jsonl. It appears when it is
+    complete."""
     pooling: Literal["auto", "mean"] = "auto"
     """auto: the vector from which the model classifies. Of a model without one, and with mean: the
     mean of the items that the encoder returns, or the decoder of a language model."""
     on_bad: Literal["error", "skip", "truncate"] = "error"
     """Handling of inputs that cannot be used (too long, not UTF-8, damaged): error stops; skip
-    gives NaN in their place and counts them, as is always done for blank lines of a file; truncate
-    also cuts texts that are too long."""
+    gives NaN (in tables, nothing) in their place and counts them, as is always done for blank lines
+    of a file; truncate also cuts texts that are too long."""
     force: bool = False
     """Replace the files of --out if they exist."""
 
@@ -46,8 +59,8 @@ def run(argv: list[str]) -> int:
     )
     folder, record, options, words = command
     out: Path | None = options.out
-    if out is None or out.suffix not in (".npy", ".npz"):
-        raise UserError(f"--out must be FILE.npy or FILE.npz, got {out}")
+    if out is None or out.suffix not in (".npy", ".npz", *SUFFIXES):
+        raise UserError(f"--out must be FILE.npy, .npz, {', '.join(SUFFIXES)}, got {out}")
     words = words or ["-"]
     check_words(words, get_entry(record.recipe).input_of(record.config))
     name_file = out.with_suffix(".names.txt") if out.suffix == ".npy" else None
@@ -56,19 +69,26 @@ def run(argv: list[str]) -> int:
     check_new(out, force=options.force)
     check_new(name_file, force=options.force)
     trained = load_trained(folder, options, record)
-    bad, names, vectors = BadInputs(trained, options.on_bad), [], []
+    bad = BadInputs(trained, options.on_bad, shorten=trained.recipe.shorten_embedded)
+    inputs, vectors = list[Input](), list[Any]()
     with show_progress():
         for block in track(read_inputs(words, trained, skip_bad=bad.on_bad != "error"), "inputs"):
             first = bad.count + 1
-            inputs, values = bad.prepare(block)
+            block, values = bad.prepare(block)  # noqa: PLW2901
             found = trained.compute_vectors(values, options.pooling, first=first, is_skipping=True)
-            for given, vector in zip(inputs, found, strict=True):
-                names.append(given.file or "" if given.source is None else given.source)
+            for given, vector in zip(block, found, strict=True):
                 if isinstance(vector, UserError):
                     bad.skip(given, vector)
                     vector = None  # noqa: PLW2901
                 vectors.append(vector)
-    array = stack_vectors(vectors)
+            inputs += block
+    bad.report()
+    if out.suffix in SUFFIXES:
+        _write_table(out, inputs, vectors, trained.recipe.input_name)
+        return DONE
+    names, array = [], stack_vectors(vectors)
+    for given in inputs:
+        names.append(given.file or "" if given.source is None else given.source)
     with replace_atomically(out) as unfinished, unfinished.open("wb") as file:
         if name_file is None:
             np.savez(file, vectors=array, names=np.array(names, str))
@@ -77,5 +97,18 @@ def run(argv: list[str]) -> int:
     if name_file is not None:
         with open_text_atomically(name_file) as text:
             text.writelines(" ".join(name.splitlines()) + "\n" for name in names)
-    bad.report()
     return DONE
+
+
+def _write_table(out: Path, inputs: Sequence[Input], vectors: Sequence[Any], name: str) -> None:
+    """Write a row per input: its columns (or one of this name), then its vector."""
+    width = stack_vectors(vectors).shape[1]
+    columns = [f"vector_{number}" for number in range(1, width + 1)]
+    with open_table_atomically(out, dict.fromkeys(columns, float)) as table:
+        for given, vector in zip(inputs, vectors, strict=True):
+            numbers = None if vector is None else [float(str(number)) for number in vector]
+            if out.suffix in (".csv", ".tsv"):
+                cells = dict(zip(columns, numbers or [None] * width, strict=True))
+            else:
+                cells = {"vector": numbers}
+            table.write(add_input_columns(cells, input_cells(given, name, out)))

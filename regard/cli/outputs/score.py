@@ -22,11 +22,14 @@ ABOUT = (
     "Compute the log-probability of given texts: by a run of language, of each line of FILE that "
     "is not blank, or of the text in each row of a table; by a run of translate or dates, of the "
     "target of each pair given its source, in a table or in two text files. Prints a row per text, "
-    "separated by tabs, with the natural logarithm, summed over the tokens; then a row `total` "
-    "and, for a text file of language, a row `corpus`: the perplexity of the whole text as "
-    "`regard evaluate` reports it."
+    "separated by tabs: `log_prob`, the natural logarithm, a sum over the tokens; `tokens`; "
+    "`perplexity`, exp(-log_prob / tokens), a mean per token; `unknown`, number of tokens that "
+    "are not in the vocabulary and count as <unk>, so that the text does not compare with others. "
+    "The row `total` has the sums of all rows, and the perplexity per token; the row `corpus`, for "
+    "a text file of language, those of the file as one text, line ends included, as `regard "
+    "evaluate` reads it."
 )
-_TYPES = {"log_prob": float, "tokens": int, "perplexity": float}
+_TYPES = {"log_prob": float, "tokens": int, "perplexity": float, "unknown": int}
 
 
 @settings
@@ -60,7 +63,8 @@ def run(argv: list[str]) -> int:
     trained = load_trained(folder, options, record)
     has_pairs = hasattr(trained.recipe, "encode_pairs")
     read = _read_pairs(words, trained, options) if has_pairs else _read_texts(words, trained)
-    bad, log_probs, tokens = BadInputs(trained, options.on_bad), list[float](), 0
+    bad, log_probs = BadInputs(trained, options.on_bad), list[float]()
+    tokens = unknown = 0
     form = Path("output.jsonl" if options.json else "output.tsv")
     printed = TableWriter(form, sys.stdout.buffer, _TYPES)
     with ExitStack() as stack:
@@ -80,19 +84,20 @@ def run(argv: list[str]) -> int:
                 else:
                     found = shorten_numbers(score)
                     log_probs.append(score["log_prob"])
-                    tokens += score["tokens"]
+                    tokens, unknown = tokens + score["tokens"], unknown + score["unknown"]
                 inputs: Any = given.columns or {"text": given.value}
                 if has_pairs:
                     inputs = dict(zip(("source", "target"), given.value, strict=True))
                 cells = {"line": given.line} | found
                 table.write(cells | add_input_columns(cells, inputs))
-        total = shorten_numbers(text_score(math.fsum(log_probs), tokens))
-        printed.write({"line": "total", **total})
+        total = text_score(math.fsum(log_probs), tokens, unknown)
+        printed.write({"line": "total", **shorten_numbers(total)})
         is_text_file = not has_pairs and words[0] != "-" and suffix_of(words[0]) not in TABLES
         if tokens and is_text_file and not bad.skipped:
             corpus = trained.evaluate(words[0])
-            numbers = {"tokens": corpus["examples"], "perplexity": corpus["perplexity"]}
-            printed.write({"line": "corpus", "log_prob": None, **numbers})
+            count = corpus["examples"]
+            whole = shorten_numbers(text_score(-count * corpus["nll"], count, unknown))
+            printed.write({"line": "corpus", **whole})
     sys.stdout.buffer.flush()
     bad.report()
     return DONE

@@ -35,12 +35,14 @@ class TextScore(TypedDict):
     tokens: int
     perplexity: float | None
     """exp(-log_prob / tokens); None without tokens."""
+    unknown: int
+    """Unknown tokens of the text, and of the source of a pair, each scored or read as <unk>."""
 
 
-def text_score(log_prob: float, tokens: int) -> TextScore:
+def text_score(log_prob: float, tokens: int, unknown: int) -> TextScore:
     """Return a log-probability with its perplexity, at most e^100 as in `evaluate`."""
     perplexity = math.exp(min(-log_prob / tokens, 100.0)) if tokens else None
-    return {"log_prob": log_prob, "tokens": tokens, "perplexity": perplexity}
+    return {"log_prob": log_prob, "tokens": tokens, "perplexity": perplexity, "unknown": unknown}
 
 
 class ContinuedText(TypedDict):

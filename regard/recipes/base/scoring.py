@@ -23,6 +23,8 @@ class TeacherInputs(NamedTuple):
 
     source: Sequence[int] | None
     target: Sequence[int]
+    unknown: int = 0
+    """Number of unknown tokens of a given text."""
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -54,8 +56,9 @@ def score_texts(model: Model, texts: Sequence[Example]) -> list[TextScore]:
     but the first of each row. Needs eval mode."""
     rows: list[TeacherInputs] = [row for text in texts for row in text.rows]
     lengths = [max(len(row.source or ()), len(row.target)) for row in rows]
-    order, device = sorted(range(len(rows)), key=lengths.__getitem__), device_of(model)
-    log_probs = [0.0] * len(rows)
+    order = [i for i in range(len(rows)) if len(rows[i].target) > 1]
+    order.sort(key=lengths.__getitem__)
+    log_probs, device = [0.0] * len(rows), device_of(model)
     for part in plan_by_length([lengths[i] for i in order], _SCORED_TOKENS):
         indices = order[part.start : part.stop]
         target = pad([rows[i].target for i in indices]).to(device)
@@ -70,7 +73,8 @@ def score_texts(model: Model, texts: Sequence[Example]) -> list[TextScore]:
     rest, scores = iter(log_probs), []
     for text in texts:
         log_prob = math.fsum(next(rest) for _ in text.rows)
-        scores.append(text_score(log_prob, sum(len(row.target) - 1 for row in text.rows)))
+        tokens = sum(len(row.target) - 1 for row in text.rows)
+        scores.append(text_score(log_prob, tokens, sum(row.unknown for row in text.rows)))
     return scores
 
 

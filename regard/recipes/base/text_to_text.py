@@ -17,7 +17,7 @@ from regard.models.build import build
 from regard.models.model import Model
 from regard.recipes.base.active import ActiveModel
 from regard.recipes.base.decoder import DecoderRecipe
-from regard.recipes.base.recipe import ConfigT, Dataset, Example, Prompt, Results, View, join_items
+from regard.recipes.base.recipe import ConfigT, Dataset, Example, Prompt, Results, View
 from regard.recipes.base.run import ARTIFACTS
 from regard.recipes.base.scoring import TeacherInputs, loss_per_token
 from regard.trace import Trace
@@ -130,8 +130,7 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
             self.notify(f"input {number} is empty, and so is its output")
             return []
         if self.source_tokenizer.specials.unk in ids:
-            pieces = join_items([repr(piece) for piece in self.source_tokenizer.unknown(text)])
-            self.notify(f"input {number}: never seen in training, so read as unknown: {pieces}")
+            self.notify_unknown(self.source_tokenizer, text, number)
         return [Prompt(text, ids, number)]
 
     def forward(
@@ -162,7 +161,10 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
             raise UserError(f"input {number} is too long: {size}; the limit is {limit} tokens")
         ends, target_ends = self.source_tokenizer.source_ends, self.tokenizer.target_ends
         source_ids = [*ends.before, *ids, *ends.after]
-        return [TeacherInputs(source_ids, [*target_ends.before, *target_ids, *target_ends.after])]
+        whole = [*target_ends.before, *target_ids, *target_ends.after]
+        unknown = self.source_tokenizer.count_unknown(ids)
+        unknown += self.tokenizer.count_unknown(target_ids)
+        return [TeacherInputs(source_ids, whole, unknown)]
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:
         text = example.rows[i].text

@@ -219,8 +219,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
         if limit is not None and len(ids) >= limit:
             raise UserError(f"input {number} has {len(ids)} words, above the limit {limit - 1}")
         if UNK in ids:
-            unknown = ", ".join(map(repr, self.tokenizer.unknown(text)[:10]))
-            self.notify(f"input {number}: never seen in training, so read as unknown: {unknown}")
+            self.notify_unknown(self.tokenizer, text, number)
         return [Prompt(text, ids, number)]
 
     def forward(

@@ -94,7 +94,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
             text = self._texts[split == "val"]
         # Training needs no lines, and counting them reads the whole text.
         count = 0 if split == "train" else text.line_count
-        inputs = View(count, lambda i: self._cut(text.line(i)))
+        inputs = View(count, lambda i: self.shorten_embedded(text.line(i)))
         return Dataset(text, text.origin, inputs, notes=text.notes)
 
     def encode(self, dataset: Dataset[Corpus]) -> Dataset[Corpus]:
@@ -167,17 +167,32 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         ids = self.encode_text(given).tolist()
         if not ids:
             raise UserError(f"input {number} is empty: there is nothing to continue")
+        if self.tokenizer.specials.unk in ids:
+            self.notify_unknown(self.tokenizer, self._with_ends(given), number)
         return [Prompt(given, [*self._start.before, *ids], number)]
 
     def encode_scored(self, given: Any, number: int) -> list[TeacherInputs]:
         """Return the windows of a text, as `evaluate` reads a file of it alone."""
         if not isinstance(given, str):
             raise UserError(f"input {number} must be a text, got {type(given).__name__}")
-        ((_, ids, _),), context = self.preprocess(given, number), self.config.context
-        windows = []
-        for begin in range(0, len(ids) - 1, context):
-            windows.append(TeacherInputs(None, ids[begin : begin + context + 1]))
+        own, context = self.encode_text(given).tolist(), self.config.context
+        if not own:
+            raise UserError(f"input {number} is empty: there is nothing to score")
+        ids, windows = [*self._start.before, *own], []
+        unknown = self.tokenizer.count_unknown(own)
+        for begin in range(0, max(1, len(ids) - 1), context):
+            windows.append(TeacherInputs(None, ids[begin : begin + context + 1], unknown))
+            unknown = 0  # counted with the first window
         return windows
+
+    def shorten_embedded(self, value: str) -> str:
+        """Return the beginning of a text that fits into the model's window."""
+        while self._window is not None:
+            count = len(self._start.before) + len(self.encode_text(value))
+            if count <= self._window:
+                break
+            value = value[: min(len(value) - 1, len(value) * self._window // count)]
+        return value
 
     def preprocess_embedded(self, given: str, number: int) -> list[Prompt]:
         (row,) = self.preprocess(given, number)
@@ -302,12 +317,6 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         if train is None or not has_documents(train[0]):
             return self.tokenizer.banned
         return tuple(number for number in self.tokenizer.banned if number != eos)
-
-    def _cut(self, text: str) -> str:
-        """Return the beginning of a text that fits into the model's window."""
-        while self._window is not None and (count := len(self.encode_text(text))) > self._window:
-            text = text[: min(len(text) - 1, len(text) * self._window // count)]
-        return text
 
     def _check_window(self, row: Prompt, remedy: str = "") -> None:
         """Raise UserError for a text that is longer than the model's window."""

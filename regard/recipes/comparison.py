@@ -15,7 +15,8 @@ TEXT_METRICS = ("bleu", "chrf", "ter")
 
 
 def compare_runs(runs: Sequence[TrainedRun], *, samples: int, examples: int) -> dict[str, Any]:
-    """Return the metrics of runs on their test data, and the examples that differ most, as JSON.
+    """Return the metrics of runs on their test data, or validation data if they have none, and the
+    examples that differ most, as JSON.
 
     A metric without `low`, `high` and `p` is not computed from the answers to single examples.
     Raises: UserError naming two runs with other test data.
@@ -34,18 +35,20 @@ def compare_runs(runs: Sequence[TrainedRun], *, samples: int, examples: int) -> 
                 f"{dataset.origin} and {other.origin} differ; {hint}"
             )
     metrics, estimates = dict[str, Any](), dict[str, list[Estimate]]()
-    if names := [name for name in TEXT_METRICS if name in first.scores]:
+    names = [name for name in TEXT_METRICS if name in first.scores]
+    if names and count > 1:
         outputs, config = [found.outputs for found in results], runs[0].config.bleu
         options = {"names": names, "samples": samples}
         estimates |= paired_test(outputs, first.references, config, **options)
-    estimates |= paired_bootstrap([one.rescore for one in results], count, samples=samples)
+    if count > 1:
+        estimates |= paired_bootstrap([one.rescore for one in results], count, samples=samples)
     for name, value in first.scores.items():
         if name in estimates:
             metrics[name] = [one._asdict() for one in estimates[name]]
         elif isinstance(value, float) and name != "length_penalty":
             metrics[name] = [{"score": found.scores[name]} for found in results]
     return {
-        "data": dataset.origin,
+        "data": f"{'' if runs[0].recipe.has_test() else 'validation data, '}{dataset.origin}",
         "examples": count,
         "samples": samples,
         "metrics": round_scores(metrics),

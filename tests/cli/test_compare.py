@@ -47,7 +47,16 @@ def test_settings_metrics_and_answers_are_beside_each_other(run, other, capsys, 
     assert "BLEU" in table
     assert "tokenizers may differ, and nll and perplexity are per token of each" in table
     assert main(["compare", str(run), str(run), "--samples", "40"]) == 0
-    assert "tokenizers" not in capsys.readouterr().out
+    table = capsys.readouterr().out
+    assert "tokenizers" not in table
+    assert table.count(" p 1\n") == 3
+    assert "40 samples: too narrow, of so few examples" in table
+    (tmp_path / "test.tsv").write_text("stop\tpots\n")
+    assert main([*words, "--data.test", str(tmp_path / "test.tsv"), "--json"]) == 0
+    single = json.loads(capsys.readouterr().out)
+    assert [one.keys() for one in single["metrics"]["bleu"]] == [{"score"}, {"score"}]
+    assert main([*words, "--data.test", str(tmp_path / "test.tsv")]) == 0
+    assert "1 examples; no intervals: they need several examples" in capsys.readouterr().out
 
 
 def test_runs_that_do_not_compare_are_named(run, other, capsys, tmp_path) -> None:
@@ -75,3 +84,7 @@ def test_runs_that_do_not_compare_are_named(run, other, capsys, tmp_path) -> Non
     (changed / "run.json").write_text(json.dumps(content))
     assert main(["compare", str(run), str(changed)]) == 2
     assert "the inputs are equal, but not the references" in capsys.readouterr().err
+    content["config"]["data"]["test"] = None
+    (changed / "run.json").write_text(json.dumps(content))
+    assert main(["compare", str(changed), str(changed), "--samples", "40"]) == 0
+    assert f"validation data, {run.parent / 'val.tsv'}: " in capsys.readouterr().out

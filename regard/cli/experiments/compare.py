@@ -25,12 +25,16 @@ from regard.system.writing import valid_text, write_atomically
 
 USAGE = "regard compare RUN RUN ... [options]"
 ABOUT = (
-    "Compare runs of one recipe on the same test data: that of the runs, or --data.test. Prints "
+    "Compare runs of one recipe on the same test data: that of the runs, or --data.test; on their "
+    "validation data, which training has seen to choose parameters, if they have none. Prints "
     "the settings that differ; each metric with its 95 % interval, and the p-value of its "
     "difference to the first run, by paired bootstrap (of sacrebleu for BLEU, chrF and TER); and "
     "the examples whose scores differ most. Metrics that are not computed from the answers to "
     "single examples, such as the average precision of boxes, have no interval."
 )
+
+_FEW = 30
+"""Number of examples below which the quantiles of a bootstrap are known to be too narrow."""
 
 
 @settings
@@ -116,8 +120,13 @@ def _format(result: dict[str, Any]) -> str:
             p = one.get("p")
             cells.append(cell if p is None else f"{cell} p {p:.2g}")
         rows.append([names.get(name, name.replace("_", " ")), *cells])
-    title = f"{result['data']}: {result['examples']:,} examples; 95 % intervals and p of the "
-    title += f"difference to the first run from {result['samples']:,} samples"
+    title = f"{result['data']}: {result['examples']:,} examples"
+    if not any("low" in one for estimates in result["metrics"].values() for one in estimates):
+        title += "; no intervals: they need several examples, each with metrics of its own"
+    else:
+        title += "; 95 % intervals and p of the difference to the first run from "
+        title += f"{result['samples']:,} samples"
+        title += ": too narrow, of so few examples" if result["examples"] < _FEW else ""
     if "perplexity" in result["metrics"] and any(
         path.startswith(("tokenizer.", "data.train")) for path in result["settings"]
     ):

@@ -512,7 +512,10 @@ class TrainedRun:
                 file.write(valid_text(json.dumps(line, ensure_ascii=False)) + "\n")
 
     def read_results(self) -> tuple[Dataset[Any], Results]:
-        """Return the test data of the run, and its metrics with those of single examples."""
+        """Return the test data of the run, or validation data if it has none, and the metrics with
+        those of single examples."""
+        if not self.recipe.has_test():
+            self._own_test = self.recipe.encoded_val
         dataset = self._read_test(self.recipe)
         with torch.no_grad(), self._without_autocast():
             return dataset, self.recipe.results(self._active, dataset)

@@ -3,7 +3,7 @@
     a sample     n of the n examples, drawn with replacement; the same ones for all runs
     interval     from the 2.5 % to the 97.5 % quantile of the metric over the samples
     p            (1 + samples with |d| - mean |d| > |difference of all|) / (1 + samples), where d is
-                 the difference of a sample, as sacrebleu computes it
+                 the difference of a sample, as sacrebleu computes it; 1 if no d differs from 0
 
 Source: koehn2004; efron1993, chapter 13; the p-value of sacrebleu (post2018).
 """
@@ -56,7 +56,7 @@ def paired_bootstrap(
             if run > 0:
                 differences = np.abs(scores - drawn[:, 0])
                 is_larger = differences - differences.mean() > abs(score - whole[0][name])
-                p = float(is_larger.sum() + 1) / (samples + 1)
+                p = float(is_larger.sum() + 1) / (samples + 1) if differences.any() else 1.0
             low, high = float(ordered[cut]), float(ordered[samples - cut - 1])
             estimates[name].append(Estimate(score, low, high, p))
     return estimates

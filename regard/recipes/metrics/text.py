@@ -66,9 +66,10 @@ def paired_test(
         test = PairedTest(systems, chosen, streams, test_type="bs", n_samples=samples)
         results: Any = [*test()[1].values()][1]  # after the names of the systems
         estimates[name] = []
-        for result in results:
-            mean, half = float(result.mean), float(result.ci)
-            one = Estimate(float(result.score), mean - half, mean + half, result.p_value)
+        for own, result in zip(outputs, results, strict=True):
+            mean, half, p = float(result.mean), float(result.ci), result.p_value
+            is_same = p is not None and [*own] == [*outputs[0]]  # sacrebleu has p < 0.05 for it
+            one = Estimate(float(result.score), mean - half, mean + half, 1.0 if is_same else p)
             estimates[name].append(one)
     return estimates
 

@@ -162,15 +162,15 @@ class Progress:
     ) -> bool:
         """Record a validation of the current weights; return True for the best so far (NaN: never).
 
-        Of equal scores the later weights are the best (trained longer), but patience is not reset.
+        Of equal scores the later weights are the best (trained longer) unless their nll is higher,
+        but patience is not reset.
         The steps of the last `window` validations stay in `recent_validations`.
         """
         self.last_validation = self.step
         self.recent_validations = [*self.recent_validations, self.step][-window:]
-        score, best = metrics[metric], self.best.get(metric)
-        improved = is_better(score, best, maximize=maximize)
+        improved = is_better(metrics[metric], self.best.get(metric), maximize=maximize)
         self.validations_since_best = 0 if improved else self.validations_since_best + 1
-        if improved or score == best:
+        if is_at_least(metrics, self.best, metric=metric, maximize=maximize):
             self.best_step, self.best = self.step, dict(metrics)
         return self.best_step == self.step
 

@@ -259,8 +259,13 @@ def test_a_continuation_ends_where_the_documents_of_training_end(run_of_document
     trained = load(run_of_documents, notify=lambda _: None)
     options = {"length": 9, "temperature": 0}
     assert trained.predict(["one", "red b"], **options) == [" two.", "lue."]
+    samples = [trained.predict([first, "red"], temperature=9.0) for first in ("one", "two.")]
+    assert samples[0][1] == samples[1][1]
+    assert samples[0][0] != samples[0][1]
     (answer,) = trained.answer(["one"], **options)
     assert answer["text"] == " two."
+    (note,) = trained.recipe.val.notes
+    assert ": 85 of 850 characters, the last 10 documents, are held out for validation" in note
     ids = trained.recipe.encode_corpus(trained.recipe.val.data)
     assert trained.recipe.tokenizer.decode(ids[: list(ids).index(EOS)]) in ("one two.", "red blue.")
     assert ids[-1] == EOS

@@ -85,9 +85,11 @@ def test_a_warmup_has_a_tenth_of_a_run_without_steps_and_at_most_a_quarter() -> 
 
 def test_later_of_equal_scores_is_the_best_but_patience_is_not_reset() -> None:
     progress, history = Progress(), []
-    for step, score in enumerate((0.5, 0.7, 0.7, math.nan, 0.6), start=1):
+    scores = (0.5, 0.7, 0.7, math.nan, 0.6, 0.7, 0.7)
+    losses = (9.0, 3.0, 2.0, 1.0, 1.0, 2.5, 2.0)
+    for step, (score, nll) in enumerate(zip(scores, losses, strict=True), start=1):
         progress.step = step
-        metrics = {"bleu": score}
+        metrics = {"bleu": score, "nll": nll}
         is_best = progress.record_validation(metrics, metric="bleu", maximize=True, window=2)
         since, recent = progress.validations_since_best, progress.recent_validations
         history.append((is_best, progress.best_step, since, recent))
@@ -97,6 +99,8 @@ def test_later_of_equal_scores_is_the_best_but_patience_is_not_reset() -> None:
         (True, 3, 1, [2, 3]),
         (False, 3, 2, [3, 4]),
         (False, 3, 3, [4, 5]),
+        (False, 3, 4, [5, 6]),  # of equal scores, a higher loss is not the best
+        (True, 7, 5, [6, 7]),
     ]
 
 

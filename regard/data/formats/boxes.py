@@ -218,8 +218,8 @@ def _read_label_studio(path: Path, split: str, bad_rows: BadRows) -> tuple[Rows,
         where = locate(path, number)
         with bad_rows.catch(where):
             try:
-                data = msgspec.convert(record, _ImageTask).data
                 values = values_of(record, "rectanglelabels")
+                data = msgspec.convert(record, _ImageTask).data
                 found = [msgspec.convert(value, _Rectangle) for value in values]
             except msgspec.ValidationError as error:
                 raise UserError(f"not a task of Label Studio with boxes: {error}") from None

@@ -371,7 +371,8 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         train, val = text.part(0, cut), text.part(cut, count)
         val.notes = ()
         if data.train is not None:
-            noun = "characters, the last ones,"
+            last = f"{sum(1 for _ in val):,} documents" if text.has_documents else "ones"
+            noun = f"characters, the last {last},"
             val.notes = (describe_held_out(count - cut, count, share, origin=origin, noun=noun),)
         return train, val
 

@@ -205,3 +205,6 @@ def test_bad_boxes_are_left_out_and_counted(folder):
     assert [item.file for item in data.items] == ["a.png"]
     assert "skipped 2 of the images and boxes; first: " in data.notices[0]
     assert data.notices[0].endswith("row 2: has no annotation")
+    (folder / "min.json").write_text('[{"image": "a.png", "label": [], "annotation_id": 1}]')
+    with pytest.raises(UserError, match=r"row 1: is of the export JSON-MIN of Label Studio"):
+        read(folder / "min.json")

@@ -26,6 +26,7 @@ from regard.engines.lowering import KNOWN
 from regard.layers.feedforward import DenseLayer
 from regard.layers.multihead import MultiHead
 from regard.layers.read import Read
+from regard.layers.written import WrittenAttention
 from regard.models.cores.transformer import Transformer, TransformerState
 from regard.models.model import Model, ModelState
 
@@ -187,7 +188,7 @@ class BufferedStepper:
 def steps_in_buffers(model: Model) -> bool:
     """Return True if all steps of a model launch the same work, as those of a graph do."""
     core, writer = model.core, model.writer
-    known = KNOWN - {SinkSoft, Sigmoid} | {Cosine, General, DenseLayer}
+    known = KNOWN - {SinkSoft, Sigmoid, WrittenAttention} | {Cosine, General, DenseLayer}
     if type(core) is not Transformer or model.training:
         return False
     parts, heads = [core.decoder, core.decoder_norm, core.decoder_embedding_norm, writer], set()

@@ -159,6 +159,7 @@ def _unsupported_features(form: forms.TextForm) -> Iterator[str]:
             "sigmoids for weights": attention.read.is_sigmoid,
             "gates": attention.gate is not None,
             "registers": attention.register_keys is not None,
+            "a memory that is written": attention.written is not None,
             "norms of length 1": attention.query_norm is not None and attention.query_norm.is_l2,
         }
         for name in (name for name, is_there in parts.items() if is_there):

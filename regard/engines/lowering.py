@@ -34,6 +34,7 @@ from regard.layers.positions.rotary import Rotary
 from regard.layers.positions.sinusoidal import Sinusoidal
 from regard.layers.read import Read
 from regard.layers.residual import Residual
+from regard.layers.written import WrittenAttention, WrittenRead
 from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
 from regard.models.readers.tokens import TokenReader
@@ -42,9 +43,10 @@ from regard.models.writers.tokens import TokenWriter
 _MODELS = (Model, TokenReader, TokenWriter, Transformer, EncoderBlock, DecoderBlock)
 _POSITIONS = (Sinusoidal, Learned, Rotary, AlibiPositions, RelativePositions, NoPositions)
 _READS = (MultiHead, Read, Dot, ScaledDot, Soft, SinkSoft, Sigmoid, Alibi, RelativeBias)
+_WRITTEN = (WrittenAttention, WrittenRead)
 _LAYERS = (nn.Embedding, nn.ModuleList, Linear, nn.Linear, FeedForward, Residual, Dropout)
 _NORMS = (nn.LayerNorm, nn.RMSNorm, RMSNorm, L2Norm, nn.Identity)
-KNOWN: frozenset[type] = frozenset((*_MODELS, *_POSITIONS, *_READS, *_LAYERS, *_NORMS))
+KNOWN: frozenset[type] = frozenset((*_MODELS, *_POSITIONS, *_READS, *_WRITTEN, *_LAYERS, *_NORMS))
 """Classes whose forms describe them exactly. Subclasses are not included."""
 
 
@@ -117,8 +119,11 @@ def _unsupported_features(form: forms.TextForm) -> Iterator[str]:
         yield "it has an encoder and reads no source"
     if any((block.cross is None) != (form.source is None) for block in core.decoder):
         yield "it has decoder blocks without cross-attention"
+    own = [block.attention for block in core.decoder]
     for attention in parts_of(form, forms.AttentionForm):
         yield from _unsupported_in_attention(attention)
+        if attention.written is not None and attention not in own:
+            yield "it has a memory that is written in an encoder or a cross-attention"
     for block in blocks:
         if block.cross is not None and block.cross.rotary is not None:
             yield "its cross-attention has rotary positions"
@@ -141,18 +146,20 @@ def _differences(form: forms.TextForm) -> Iterator[str]:
     """Yield the settings that differ between blocks."""
     core, blocks = form.core, parts_of(form, forms.BlockForm)
     attentions = parts_of(form, forms.AttentionForm)
+    scored = [attention for attention in attentions if attention.written is None]
+    own = [block.attention for block in blocks if block.attention in scored]
     rotary = [block.attention.rotary for block in blocks]
     equal: dict[str, list[Any]] = {
         "orders of norms": [residual.order for residual in parts_of(form, forms.AddNormForm)],
         "activations": [block.feedforward.activation for block in blocks],
         "kinds of feed-forward networks": [block.feedforward.gate is None for block in blocks],
         "kinds of norms": [norm.is_rms for norm in _norms_of_items(form)],
-        "choices": [attention.read.is_sigmoid for attention in attentions],
-        "gates": [attention.gate is None for attention in attentions],
-        "numbers of registers": [_count_registers(block.attention) for block in blocks],
+        "choices": [attention.read.is_sigmoid for attention in scored],
+        "gates": [attention.gate is None for attention in scored],
+        "numbers of registers": [count_registers(attention) for attention in own],
         "kinds of rotary positions": [(r.interleaved, len(r.rates)) for r in rotary if r],
         "numbers of heads": [attention.num_heads for attention in attentions],
-        "numbers of heads of keys": [attention.key_heads for attention in attentions],
+        "numbers of heads of keys": [attention.key_heads for attention in scored],
         "sizes of heads": [head_sizes(attention) for attention in attentions],
         "positions in the encoder": [id(bias) for bias in _biases(core.encoder)],
         "positions in the decoder": [id(bias) for bias in _biases(core.decoder)],
@@ -162,7 +169,8 @@ def _differences(form: forms.TextForm) -> Iterator[str]:
             yield f"its blocks have different {name}"
 
 
-def _count_registers(attention: forms.AttentionForm) -> int:
+def count_registers(attention: forms.AttentionForm) -> int:
+    """Return the number of registers."""
     return 0 if attention.register_keys is None else attention.register_keys.shape[1]
 
 
@@ -189,9 +197,13 @@ def _misfits(form: forms.TextForm) -> Iterator[str]:
         sizes.append((attention.value.weight, (key_heads * value_size, width)))
         sizes.append((attention.output.weight, (width, heads * value_size)))
         sizes += [(norm.scale, (size,)) for norm in head_norms(attention)]
-        count = _count_registers(attention)
+        count = count_registers(attention)
         sizes.append((attention.register_keys, (key_heads, count, size)))
         sizes.append((attention.register_values, (key_heads, count, value_size)))
+        norms = parts_of(attention.written, forms.NormForm)
+        gates = parts_of(attention.written, forms.LinearForm)
+        sizes += [(norm.scale, (value_size,)) for norm in norms]
+        sizes += [(gate.weight, (heads, width)) for gate in gates]
         if attention.gate is not None:
             gates = heads if len(attention.gate.weight) == heads else heads * value_size
             sizes.append((attention.gate.weight, (gates, width)))
@@ -219,8 +231,7 @@ def _misfits(form: forms.TextForm) -> Iterator[str]:
 
 
 def _norms_of_items(form: forms.TextForm) -> list[forms.NormForm]:
-    attentions = parts_of(form, forms.AttentionForm)
-    of_heads = [norm for attention in attentions for norm in head_norms(attention)]
+    of_heads = parts_of((*parts_of(form, forms.AttentionForm),), forms.NormForm)
     return [norm for norm in parts_of(form, forms.NormForm) if norm not in of_heads]
 
 
@@ -230,6 +241,8 @@ def _unsupported_in_attention(attention: forms.AttentionForm) -> Iterator[str]:
         yield "its norms of queries and keys are not both RMSNorm or L2Norm"
     if norms and (has_beta or attention.read.log_beta is not None):
         yield "its choice has a beta, and its queries are normalized"
+    if attention.written is not None and not attention.written.norm.is_rms:
+        yield "its norm of what is read from a memory is not RMSNorm or L2Norm"
     read, heads, key_heads = attention.read, attention.num_heads, attention.key_heads
     if heads < 1 or key_heads < 1 or heads % key_heads:
         yield f"it has {heads} heads and {key_heads} heads of keys"

@@ -29,6 +29,7 @@ from regard.look.page.page import chunk_script, json_script, with_scripts
 from regard.recipes.base.run import data_paths
 from regard.recipes.base.text_to_text import TextToTextRecipe
 from regard.recipes.language.recipe import LanguageRecipe
+from regard.settings.ranges import short_repr
 
 _KNOWN = {
     forms.LinearForm: "weight bias",
@@ -159,7 +160,7 @@ def _check(part: Any) -> None:
         if field.name in _KNOWN[type(part)].split():
             values = _CHOICES.get(field.name, (value,))
         if not any(value is known or value == known for known in values):
-            raise UnsupportedModelError(f"its {field.name} is {value!r} ({kind})")
+            raise UnsupportedModelError(f"its {field.name} is {short_repr(value)} ({kind})")
 
 
 def _text_settings(trained: Any) -> tuple[dict[str, Any], int]:

@@ -112,10 +112,25 @@ class RotaryForm:
 
 
 @dataclass(frozen=True, eq=False)
+class WrittenForm:
+    """norm(S^T q) of each head, S <- a S + k u^T with a = sigmoid(decay(x)).
+
+    u = v, or sigmoid(strength(x)) (v - a S^T k).
+    """
+
+    norm: NormForm
+    decay: LinearForm | None
+    """To a number for each head; None: a = 1."""
+    strength: LinearForm | None
+    """To a number for each head; None: values are added, not corrected."""
+
+
+@dataclass(frozen=True, eq=False)
 class AttentionForm:
     """output([read(rotate(norm(query(x))), rotate(norm(key(y))), value(y)) of each head]).
 
-    The heads are multiplied by sigmoid(gate(x)), if there is a gate.
+    The heads are multiplied by sigmoid(gate(x)), if there is a gate. A memory that is `written` is
+    read in place of the keys and values.
     """
 
     query: LinearForm
@@ -134,6 +149,8 @@ class AttentionForm:
     register_keys: Tensor | None = None
     """(key_heads, registers, size): keys that each query reads, too, which are not rotated."""
     register_values: Tensor | None = None
+    written: WrittenForm | None = None
+    """Memory that is written; None: keys and values are read."""
 
 
 @dataclass(frozen=True, eq=False)

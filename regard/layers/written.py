@@ -23,6 +23,8 @@ from torch.nn.functional import logsigmoid, normalize
 from regard.attention.axes import check_integer, widen
 from regard.attention.masks import Causal, Mask
 from regard.attention.memory import DeltaMemory, WrittenMemory
+from regard.attention.scores import InnerProduct
+from regard.layers import forms
 from regard.layers.linear import Linear, fused_linear
 from regard.layers.norms import RMSNorm
 from regard.layers.read import Role
@@ -30,6 +32,8 @@ from regard.layers.read import Role
 Decay = Literal["item", "head", "none"]
 Items = Float[Tensor, "batch time model"]
 Vectors = Float[Tensor, "batch head time _"]
+_MIN_NORM = 1e-12
+"""Queries and keys of a smaller norm are divided by this one."""
 
 
 class WrittenRead(nn.Module):
@@ -105,7 +109,7 @@ class WrittenAttention(nn.Module):
         projected = fused_linear(items, self.query, self.key, self.value)
         query, keys, values = (x.unflatten(-1, (self.num_heads, -1)) for x in projected)
         query, keys, values = (x.transpose(1, 2) for x in (query, keys, values))
-        query, keys = (normalize(widen(x), dim=-1) for x in (query, keys))
+        query, keys = (normalize(widen(x), dim=-1, eps=_MIN_NORM) for x in (query, keys))
         log_decay, strength = None, None
         if self.decay_logit is not None:
             logits = self.decay_logit.unsqueeze(-1)
@@ -125,3 +129,23 @@ class WrittenAttention(nn.Module):
             )
         out, memory = self.read(query, keys, values, memory, log_decay=log_decay, strength=strength)
         return self.output(self.norm(out).transpose(1, 2).flatten(2)), memory
+
+    def form(self) -> forms.AttentionForm:
+        if (self.memory_class is DeltaMemory) != (self.strength is not None):
+            kind = self.memory_class.__name__
+            raise forms.NoFormError(self, f"has a strength that misfits a {kind}")
+        projections = self.query, self.key, self.value, self.output
+        query, key, value, output = (forms.form_of(x, forms.LinearForm) for x in projections)
+        weight, heads, decay, strength = query.weight, self.num_heads, None, None
+        if self.decay_logit is not None:
+            decay = forms.LinearForm(weight.new_zeros(heads, weight.shape[1]), self.decay_logit)
+            if self.decay is not None:
+                own = forms.form_of(self.decay, forms.LinearForm)
+                decay = forms.LinearForm(own.weight, self.decay_logit)
+        if self.strength is not None:
+            strength = forms.form_of(self.strength, forms.LinearForm)
+        written = forms.WrittenForm(forms.form_of(self.norm, forms.NormForm), decay, strength)
+        size, read = len(weight) // heads, forms.ReadForm(InnerProduct(1.0), 1, None)
+        unit = forms.NormForm(size, None, None, _MIN_NORM**2, is_rms=True, is_l2=True)
+        parts = query, key, value, output, heads, heads, read, None, unit, unit
+        return forms.AttentionForm(*parts, written=written)

@@ -35,7 +35,7 @@ from regard.layers.positions.config import (
 )
 from regard.models.build import build, build_language_model
 from regard.models.config import LanguageModelConfig, ModelConfig
-from regard.models.cores.config import TransformerConfig, max_length_of
+from regard.models.cores.config import WRITTEN, TransformerConfig, max_length_of
 from tests.campaigns.campaign import Campaign, Outcome
 from tests.decode.toys import score
 from tests.engines.small import unsupported_reason
@@ -154,7 +154,7 @@ def _core(draw: random.Random) -> TransformerConfig:
     }
     if isinstance(options["positions"], RotaryConfig):  # the rotated numbers must fit into a head
         options["head_dim"] = 2 * draw.randint(1, 16)
-    del options["decay"]  # of patterns that compiled code refuses
+    del options["decay"]  # drawn with the pattern
     if options["choice"] != "soft":
         del options["sink"]
     if options["score"] == "cosine":
@@ -173,16 +173,17 @@ def _with_pattern(
     letters = "L" if core.window is None else "SL"
     if core.positions.name in ("rotary", "alibi", "relative"):
         letters += "N"
-    stacks = [core.layers]
-    if reads_source:
-        stacks.append(core.decoder_layers or core.layers)
-    pattern = "/".join("".join(draw.choice(letters) for _ in range(count)) for count in stacks)
+    decoder = (core.decoder_layers or core.layers) if reads_source else core.layers
+    stacks = ["".join(draw.choice(letters) for _ in range(core.layers))] if reads_source else []
+    stacks.append("".join(draw.choice(f"{letters}DF") for _ in range(decoder)))
+    pattern = "/".join(stacks)
     used = {*pattern} - {"/"}
-    if used <= {"L"} or used <= {"N"} or ("S" in used) != (core.window is not None):
+    if used <= {"L"} or used <= {*"NDF"} or ("S" in used) != (core.window is not None):
         return core
     if isinstance(core.positions, RotaryConfig) and used >= {"S", "L"} and draw.random() < 0.5:
         core = replace(core, positions=replace(core.positions, window_base=100.0))
-    return replace(core, pattern=pattern)
+    decay = draw.choice(["item", "head", "none"]) if used & WRITTEN else "item"
+    return replace(core, pattern=pattern, decay=decay)
 
 
 def _positions(draw: random.Random, name: str, *, score: str) -> PositionsConfig:

@@ -4,11 +4,15 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from regard.data.tokenizer import BOS, EOS, PAD
 from regard.decode.config import DecodeConfig, SampleConfig
+from regard.decode.rules import NO_RULES
+from regard.engines.compiled.engine import _Generation
+from regard.engines.compiled.program import Workspace
 from regard.engines.engine import Engine
 from regard.engines.lowering import UnsupportedModelError, lower
 from regard.engines.registry import prepare
@@ -67,6 +71,18 @@ def outputs(engine: Engine) -> Any:
         raise
     except Exception as error:  # noqa: BLE001  # engines need not run a model that torch cannot run
         return type(error).__name__
+
+
+def next_logits(engine: Any, texts: list[list[int]]) -> torch.Tensor:
+    """Return the logits (text, vocab) of the next token in the compiled engine."""
+    options: Any = {"window": None, "banned": [], "rules": NO_RULES}
+    sampling, seeds = SampleConfig(length=1, temperature=1.0), range(len(texts))
+    run = _Generation(Workspace(engine._packed), texts, seeds, sampling, **options)
+    for row, text in enumerate(texts):
+        run.prefill(row, text)
+    logits = np.empty((len(texts), len(engine._packed.target)), np.float32)
+    run.step(run.lengths - 1, logits, 0, 1)
+    return torch.from_numpy(logits)
 
 
 def is_close(actual: Any, expected: Any) -> bool:

@@ -118,6 +118,7 @@ def test_converted_language_model_continues_like_torch(
         (changed(positions=RelativeConfig()), "its positional bias is RelativeBias"),
         (changed(positions=RotaryConfig()), "are rotary, which CTranslate2 supports for"),
         (changed(head_dim=8), "not as wide as the model"),
+        (changed(pattern="L/D"), "its attention has a memory that is written"),
     ],
 )
 def test_unsupported_models_are_refused_with_the_reason(

@@ -24,6 +24,7 @@ from regard.layers.dropout import Dropout
 from regard.layers.feedforward import FeedForward
 from regard.layers.forms import NoFormError, TextForm, form_of
 from regard.layers.multihead import MultiHead
+from regard.layers.norms import RMSNorm
 from regard.layers.positions.config import (
     AlibiConfig,
     LearnedConfig,
@@ -96,6 +97,7 @@ SUPPORTED = {
     *(("sink", value) for value in ("none", "learned", "zero")),
     *(("qk_norm", value) for value in ("none", "rms", "l2")),
     *(("gate", value) for value in ("none", "head", "element")),
+    *(("decay", value) for value in ("item", "head", "none")),
     ("first_norm", True),
 }
 """Settings of an encoder-decoder that compiled code supports; changes must be intended."""
@@ -119,9 +121,7 @@ def test_each_value_of_each_setting_gives_the_outputs_of_torch_or_is_refused(
     if field == "decay":
         needs = {"pattern": "D" if make is language_model else "L/D"}
     reason = check(make(dataclasses.replace(SMALL, **needs | {field: value})))
-    if field == "decay":
-        assert "decoder.0.attention is a WrittenAttention, which only torch runs" in str(reason)
-    if field in ("pattern", "registers"):
+    if field in ("pattern", "registers", "decay"):
         assert reason is None
     if field == "layer_scale":
         assert "add_attention has a layer scale, which only torch runs" in str(reason)
@@ -439,6 +439,22 @@ def test_self_attention_alone_may_normalize_queries_and_keys(order) -> None:
         block.cross.query_norm = block.cross.key_norm = None
     assert check(model) is None
     assert check(language_model(core)) is None
+
+
+def test_changed_memories_that_are_written_are_refused() -> None:
+    def reason_after(name: str, value: Any) -> str:
+        model = language_model(dataclasses.replace(SMALL, pattern="D"))
+        setattr(model.core.decoder[1].attention, name, value)
+        return str(unsupported_reason(model))
+
+    assert "has a strength that misfits a DeltaMemory" in reason_after("strength", None)
+    assert "has a parameter core.decoder.1.attention.decay" in reason_after("decay_logit", None)
+    assert "read from a memory is not RMSNorm" in reason_after("norm", nn.LayerNorm(6))
+    assert "weights of shape (5,) where (6,) is expected" in reason_after("norm", RMSNorm(5))
+    assert "(3, 12) where (2, 12) is" in reason_after("strength", nn.Linear(12, 3))
+    model = encoder_decoder(dataclasses.replace(SMALL, pattern="L/D"))
+    model.core.encoder[0].attention = model.core.decoder[0].attention
+    assert check(model) is not None
 
 
 def test_capped_score_is_not_a_plain_inner_product() -> None:

@@ -97,6 +97,7 @@ MODELS = [
     one_layer(language_model, positions=AlibiConfig(), score="dot", sink="learned"),
     one_layer(language_model, positions=NoPositionsConfig(), choice="sigmoid"),
     one_layer(language_model, positions=RotaryConfig(), norm="rms", gated=True, qk_norm="l2"),
+    one_layer(language_model, pattern="D"),
 ]
 
 

@@ -3,16 +3,12 @@
 import random
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from regard.data.batches import pad
 from regard.data.tokenizer import BOS, EOS, PAD
-from regard.decode.config import DecodeConfig, SampleConfig
-from regard.decode.rules import NO_RULES
-from regard.engines.compiled.engine import _Generation
-from regard.engines.compiled.program import Workspace
+from regard.decode.config import DecodeConfig
 from regard.engines.registry import prepare
 from regard.layers.positions.config import (
     AlibiConfig,
@@ -21,8 +17,8 @@ from regard.layers.positions.config import (
     RelativeConfig,
     RotaryConfig,
 )
-from regard.models.cores.config import IN_BLOCKS, TransformerConfig
-from tests.engines.small import VOCAB, encoder_decoder, language_model
+from regard.models.cores.config import IN_BLOCKS, WRITTEN, TransformerConfig
+from tests.engines.small import VOCAB, encoder_decoder, language_model, next_logits
 
 pytestmark = pytest.mark.usefixtures("no_shape_checks")
 
@@ -41,9 +37,10 @@ SEEDS = [*range(20), *(pytest.param(seed, marks=pytest.mark.slow) for seed in ra
 def draw_core(draw: random.Random, *, has_two: bool) -> TransformerConfig:
     positions = draw.choice(POSITIONS)
     letters = "SLN" if positions.name in IN_BLOCKS else "SL"
-    stacks = ["".join(draw.choice(letters) for _ in range(3)) for _ in range(1 + has_two)]
-    if {*"".join(stacks)} == {"N"}:
-        stacks[0] = "LNN"
+    stacks = ["".join(draw.choice(letters) for _ in range(3)) for _ in range(has_two)]
+    stacks.append("".join(draw.choice(f"{letters}DF") for _ in range(3)))
+    if {*"".join(stacks)} <= {*"NDF"}:
+        stacks[0] = f"L{stacks[0][1:]}"
     pattern = "/".join(stacks)
     choice = draw.choice(["soft", "soft", "soft", "sigmoid"])
     return TransformerConfig(
@@ -65,6 +62,7 @@ def draw_core(draw: random.Random, *, has_two: bool) -> TransformerConfig:
         qk_norm=draw.choice(["none", "rms", "l2"]),
         gate=draw.choice(["none", "head", "element"]),
         registers=draw.choice([0, 1, 3, 17]),
+        decay=draw.choice(["item", "head", "none"]) if {*pattern} & WRITTEN else "item",
     )
 
 
@@ -93,15 +91,8 @@ def test_steps_the_full_pass_and_compiled_code_agree(seed: int) -> None:
             expected = log_p[row, torch.arange(len(tokens)), tokens].sum()
             assert best.log_prob == pytest.approx(float(expected), rel=1e-5, abs=1e-5)
         return
-    seeds, sampling = [1, 2, 3], SampleConfig(length=2, temperature=1.0)
-    options: Any = {"window": None, "banned": [], "rules": NO_RULES}
-    run = _Generation(Workspace(engine._packed), texts, seeds, sampling, **options)
-    for row, text in enumerate(texts):
-        run.prefill(row, text)
-    logits = np.empty((3, len(engine._packed.target)), np.float32)
-    run.step(run.lengths - 1, logits, 0, 1)
     last = full[torch.arange(3), torch.tensor([*map(len, texts)]) - 1]
-    torch.testing.assert_close(torch.from_numpy(logits), last, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(next_logits(engine, texts), last, rtol=1e-5, atol=1e-5)
 
 
 def check_steps(model: Any, source: Any, texts: Any, full: torch.Tensor) -> None:

@@ -77,10 +77,18 @@ def test_steps_have_the_implied_weights_of_the_whole_pass(run):
     close(last[[1, 0]], end)
 
 
+def test_compiled_code_predicts_the_texts_of_torch(run):
+    texts = [
+        load(run, engine=engine).predict(["the cat sat", "a dog"], length=60, temperature=0)
+        for engine in ("torch", "compiled")
+    ]
+    assert texts[0] == texts[1]
+
+
 def test_what_does_not_know_them_refuses_them_by_name(run, tmp_path, capsys):
-    message = failure(capsys, f"predict {run} cat --engine compiled")
-    assert "core.decoder.0.attention is a WrittenAttention, which only torch runs" in message
     message = failure(capsys, f"export {run} --to onnx --out {tmp_path}/onnx")
     assert "memories that are written (pattern F and D) cannot be exported" in message
+    message = failure(capsys, f"export {run} --to page --out {tmp_path}/page")
+    assert "cannot run this model: its written is WrittenForm(" in message
     message = failure(capsys, f"export {run} --to transformers --out {tmp_path}/hf")
     assert "model.core.pattern=DFL has no place in GPT2LMHeadModel" in message

@@ -54,7 +54,7 @@ _BATCH_SIZE = 64
 _ENCODER_TOKENS = 512
 """Source tokens encoded together."""
 _MEMORY = 1 << 30
-"""Largest size in bytes of the keys and values of a batch, for outputs of maximum length."""
+"""Largest size in bytes of the memories of a batch, for outputs of maximum length."""
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -112,11 +112,12 @@ class CompiledEngine(Engine):
         """Group sentence indices by length, longest first: the last batches to finish are short."""
         sizes = self._packed.sizes
         slot = 4 * int(sizes[DECODERS] * sizes[HEADS] * (sizes[SIZE] + sizes[VALUE_SIZE]))
+        states = 8 * int(sizes[DECODERS]) * self._packed.state_size
         per_worker = min(_BATCH_SIZE, -(-len(lengths) // self._workers))
         batches = []
         for rows in batch_by_length(lengths, budget=config.batch_tokens // config.beam):
-            most = _MEMORY // (slot * config.beam * max(config.limit(lengths[row]) for row in rows))
-            size = max(1, min(per_worker, most))
+            limit = max(config.limit(lengths[row]) for row in rows)
+            size = max(1, min(per_worker, _MEMORY // (config.beam * (slot * limit + states))))
             batches += [rows[first : first + size] for first in range(0, len(rows), size)]
         return batches
 
@@ -201,7 +202,7 @@ def _search_batch(
     context = workspace.context(
         rows=max(encoded, most), positions=max(*lengths, steps), sources=int(starts[-1])
     )
-    memory = workspace.memory(steps * most)
+    memory = workspace.memory(steps * most, rows=most, copies=2)
     outcome = search.search()(context.numbers, batch, settings, *memory, outputs, location)
     _check_overflow(context)
     step, row = location.tolist()
@@ -255,7 +256,7 @@ class _Generation:
             windows = numbers[BLOCKS::BLOCK_NUMBERS]
             windows[:] = np.minimum(np.where(windows > 0, windows, kept), kept)
             self.context = self.context._replace(numbers=numbers)
-        self.keys, self.values = workspace.memory(len(prompts) * kept)
+        self.memory = workspace.memory(len(prompts) * kept, rows=len(prompts), copies=1)
         slots = np.arange(self.capacity, dtype=np.int32) % kept
         self.slots = slots + kept * np.arange(len(prompts), dtype=np.int32)[:, None]
         self.tokens, self.lengths = np.zeros((2, len(prompts)), np.int64)
@@ -284,7 +285,7 @@ class _Generation:
         """Process all but the last token, the input of the next step, from position 0 on."""
         if len(tokens) > 1:
             inputs = np.array(tokens[:-1], np.int64)
-            prefill()(self.context.numbers, inputs, self.slots[row], self.keys, self.values)
+            prefill()(self.context.numbers, inputs, self.slots[row], *self.memory, row)
             _check_overflow(self.context)
         self.tokens[row], self.lengths[row] = tokens[-1], len(tokens)
 
@@ -303,7 +304,7 @@ class _Generation:
         self.lengths += last - first
 
     def step(self, positions: np.ndarray, scores: np.ndarray, first: int, last: int) -> int:
-        state = self.tokens, positions, self.slots, self.keys, self.values
+        state = self.tokens, positions, self.slots, *self.memory
         outputs = self.out, scores, first, last
         outcome = generate()(self.context.numbers, *state, self.banned, self.past, *outputs)
         _check_overflow(self.context)

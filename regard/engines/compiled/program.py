@@ -18,7 +18,7 @@ from torch.nn import functional
 from regard.attention.biases import DistanceBias
 from regard.attention.scores import InnerProduct
 from regard.engines.engine import Limits
-from regard.engines.lowering import head_sizes, parts_of
+from regard.engines.lowering import count_registers, head_sizes, parts_of
 from regard.layers import forms
 from regard.layers.positions.sinusoidal import sinusoids
 from regard.native.decoder import layout
@@ -41,12 +41,17 @@ _ACTIVATIONS = {
 _LOGIT_ROWS = 48
 """Rows of logits computed at a time: they fit the cache and amortize loading the weights."""
 
+_ONE = 100.0
+"""Logit whose sigmoid is 1 in float32."""
+
 
 class PackedTransformer:
     """Sizes, products, norms and embeddings of a supported form."""
 
     def __init__(self, form: forms.TextForm, compute_type: str):
-        core, attention = form.core, form.core.decoder[0].attention
+        core, attentions = form.core, parts_of(form, forms.AttentionForm)
+        scored = [attention for attention in attentions if attention.written is None]
+        attention = scored[0] if scored else attentions[0]
         self.positions = core.encoder_positions, core.decoder_positions
         self.encoder_bias, self.decoder_bias = _bias(core.encoder), _bias(core.decoder)
         output = form.writer.output.matrix
@@ -63,6 +68,7 @@ class PackedTransformer:
             if not is_tied or source.scale != inputs.scale:
                 self.source = _array(source.matrix.detach() * source.scale)
         self.products, self.norms = ProductTable(KINDS[compute_type]), []
+        self.widest_mapped = self.widest_hidden = 0
         size, value_size = head_sizes(attention)
         self.heads = Heads(attention.num_heads, size)
         self.key_heads = Heads(attention.key_heads, size)
@@ -70,6 +76,7 @@ class PackedTransformer:
         self._norms(core.encoder_embedding_norm, core.decoder_embedding_norm)
         blocks = (*core.encoder, *core.decoder)
         self._rotations, self._blocks = _number_blocks(blocks)
+        self.num_registers = count_registers(attention)
         self._pack_attentions(blocks, core.decoder)
         for block in core.encoder:
             self._attention(block.attention)
@@ -85,18 +92,14 @@ class PackedTransformer:
         self._norms(core.decoder_norm)
         self.products.add(output, form.writer.bias, padding_bias=-math.inf)
         self.table = self.products.build_table()
-        mapped = self.heads.count * self.heads.padded_size
-        mapped += self.key_heads.count * (self.key_heads.padded_size + self.value_heads.padded_size)
+        size, value_size = self.heads.padded_size, self.value_heads.padded_size
+        mapped = self.heads.count * size + self.key_heads.count * (size + value_size)
         self.gates = 0 if attention.gate is None else mapped
-        mapped += self.heads.count * self.value_heads.padded_size if self.gates else 0
-        self.widest_mapped = round_up_to_panel(mapped)
-        self.sizes = self._sizes(core, len(output))
-        feedforwards = parts_of(form, forms.FeedForwardForm)
-        widest = max(len(feedforward.expand.weight) for feedforward in feedforwards)
-        hidden = round_up_to_panel(widest)
-        self.widest_hidden = hidden if core.decoder[0].feedforward.gate is None else 2 * hidden
+        has_state = len(scored) < len(attentions)
+        self.state_size = has_state * self.heads.count * size * round_up_to_panel(value_size)
+        self.sizes = self._sizes(core, len(output), is_sigmoid=attention.read.is_sigmoid)
 
-    def _sizes(self, core: forms.TransformerForm, vocab: int) -> np.ndarray:
+    def _sizes(self, core: forms.TransformerForm, vocab: int, *, is_sigmoid: bool) -> np.ndarray:
         block = core.decoder[0]
         sizes = {
             layout.ENCODERS: len(core.encoder),
@@ -113,9 +116,9 @@ class PackedTransformer:
             layout.IS_GATED: block.feedforward.gate is not None,
             layout.FLOAT_CODE: multiplier[FLOAT32](),
             layout.OVERFLOW: 0,
-            layout.IS_SIGMOID: block.attention.read.is_sigmoid,
+            layout.IS_SIGMOID: is_sigmoid,
             layout.GATES: self.gates,
-            layout.REGISTERS: len(self.registers) // (len(core.encoder) + len(core.decoder)),
+            layout.REGISTERS: self.num_registers,
         }
         return np.array([sizes[index] for index in range(layout.SIZES)], np.int64)
 
@@ -141,7 +144,7 @@ class PackedTransformer:
 
     def block_numbers(self, count: int) -> np.ndarray:
         """Return the numbers of all blocks (layout.BLOCKS), for `rotations(count)`."""
-        return (self._blocks * (1, count, 1)).astype(np.int64).ravel()
+        return (self._blocks * (1, count, 1, 1)).astype(np.int64).ravel()
 
     def bias_at(self, bias: DistanceBias | None, distance: Tensor) -> np.ndarray:
         """Return the bias (heads, distances) by key minus query position."""
@@ -157,19 +160,24 @@ class PackedTransformer:
         return _pad_heads(query, self.heads, scale)
 
     def _head_norms(self, attention: forms.AttentionForm) -> np.ndarray:
-        """Return factors of queries and keys, then two eps: f x / sqrt(sum x^2 + eps)."""
-        score, factors, epsilons = attention.read.score, [], []
+        """Return the row of layout.HEAD_NORMS: eps and factors f of f x / sqrt(sum x^2 + eps)."""
+        score, factors = attention.read.score, []
         assert isinstance(score, InnerProduct)
+        row = np.full(3 + 2 * self.heads.count * self.heads.padded_size, layout.NO_NORM, np.float32)
+        if attention.written is not None:
+            row[2] = _divisor(attention.written.norm)[1]
         norms, scales = (attention.query_norm, attention.key_norm), (score.scale, 1.0)
-        for norm, scale, each in zip(norms, scales, (self.heads, self.key_heads), strict=True):
-            factor, eps = torch.zeros(each.size), float(layout.NO_NORM)
+        counts = attention.num_heads, attention.key_heads
+        for index, (norm, scale, count) in enumerate(zip(norms, scales, counts, strict=True)):
+            each, factor = Heads(count, self.heads.size), torch.zeros(self.heads.size)
             if norm is not None:
-                factor, eps = _divisor(norm)
+                factor, row[index] = _divisor(norm)
             rows = forms.LinearForm(factor.repeat(each.count)[:, None], None)
             rows = _pair_halves(rows, attention.rotary, each)
             factors.append(_pad_heads(rows, each, scale)[0].flatten())
-            epsilons.append(eps)
-        return _array(torch.cat((*factors, torch.tensor(epsilons))))
+        every = _array(torch.cat(factors))
+        row[3 : 3 + len(every)] = every
+        return row
 
     def _pack_attentions(
         self, blocks: Sequence[forms.BlockForm], decoder: Sequence[forms.BlockForm]
@@ -187,11 +195,11 @@ class PackedTransformer:
         self.registers = np.concatenate([self._register_pairs(own) for own in attentions])
 
     def _register_pairs(self, attention: forms.AttentionForm) -> np.ndarray:
-        """Return keys and values of registers, a row each."""
+        """Return keys and values of registers, a row each; zeros for a memory that is written."""
         keys, values = attention.register_keys, attention.register_values
         if keys is None or values is None:
             sizes = self.key_heads.padded_size, self.value_heads.padded_size
-            return np.zeros((0, self.key_heads.count * sum(sizes)), np.float32)
+            return np.zeros((self.num_registers, self.key_heads.count * sum(sizes)), np.float32)
         if attention.key_norm is not None:
             factor, eps = _divisor(attention.key_norm)
             keys = keys * factor / (keys.square().sum(-1, keepdim=True) + eps).sqrt()
@@ -210,17 +218,30 @@ class PackedTransformer:
         return [_pad_heads(rows, heads)]
 
     def _attention(self, attention: forms.AttentionForm) -> None:
-        key = _pair_halves(attention.key, attention.rotary, self.key_heads)
-        parts = [self._query(attention), _pad_heads(key, self.key_heads)]
-        parts += [_pad_heads(attention.value, self.value_heads), *self._gate(attention)]
+        keys, values = (Heads(attention.key_heads, x.size) for x in (self.heads, self.value_heads))
+        key = _pair_halves(attention.key, attention.rotary, keys)
+        parts = [self._query(attention), _pad_heads(key, keys)]
+        parts += [_pad_heads(attention.value, values), *self._gate(attention)]
+        if attention.written is not None:
+            parts += self._decay_and_strength(attention.written)
         weights, biases = zip(*parts, strict=True)
         self.products.add(torch.cat(weights), torch.cat(biases))
+        self.widest_mapped = max(self.widest_mapped, self.products.last_width)
         self._output(attention)
 
+    def _decay_and_strength(self, written: forms.WrittenForm) -> list[tuple[Tensor, Tensor]]:
+        """Return weights and biases to the logits of a and b, each 1 if there is none."""
+        count = self.heads.count
+        one = forms.LinearForm(torch.zeros(count, self.width), torch.full((count,), _ONE))
+        none, gates = torch.zeros(count), (written.decay or one, written.strength or one)
+        return [(gate.weight, none if gate.bias is None else gate.bias) for gate in gates]
+
     def _output(self, attention: forms.AttentionForm) -> None:
-        heads = Heads(self.heads.count, self.value_heads.size)
-        output = attention.output
-        self.products.add(heads.pad_inputs(output.weight.detach()), output.bias)
+        heads, output = Heads(self.heads.count, self.value_heads.size), attention.output
+        weight = output.weight.detach()
+        if attention.written is not None:  # the factors of the norm
+            weight = weight * _divisor(attention.written.norm)[0].repeat(heads.count)
+        self.products.add(heads.pad_inputs(weight), output.bias)
 
     def _feedforward(self, feedforward: forms.FeedForwardForm) -> None:
         expand, gate, contract = feedforward.expand, feedforward.gate, feedforward.contract
@@ -229,6 +250,7 @@ class PackedTransformer:
         else:
             weights, biases = zip(_pad_to_panels(gate), _pad_to_panels(expand), strict=True)
             self.products.add(torch.cat(weights), torch.cat(biases))
+        self.widest_hidden = max(self.widest_hidden, self.products.last_width)
         self.products.add(contract.weight, contract.bias)
 
     def _cross(self, cross: forms.AttentionForm | None) -> None:
@@ -267,6 +289,7 @@ class Workspace:
         self.rows = self.positions = self.num_sources = self.slots = 0
         self._context: Context | None = None
         self._memory = np.zeros((0, 0, 0), np.float32), np.zeros((0, 0, 0), np.float32)
+        self._states = np.zeros(0, np.float32)
 
     def context(self, *, rows: int, positions: int, sources: int = 0) -> Context:
         """Return a context for `rows` items, of up to `positions` and `sources` source items."""
@@ -279,15 +302,21 @@ class Workspace:
                 self._context = self._allocate()
         return self._context
 
-    def memory(self, slots: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return buffers for keys and values of all blocks; untouched pages cost nothing."""
+    def memory(self, slots: int, *, rows: int, copies: int) -> tuple[np.ndarray, ...]:
+        """Return buffers for keys, values and states of all blocks; untouched pages cost nothing.
+
+        States are of the memories that are written: (blocks, copies, rows, numbers).
+        """
         if slots > self.slots:
             sizes, self.slots = self.model.sizes, slots
             blocks, heads = sizes[layout.DECODERS], sizes[layout.KEY_HEADS]
             keys = np.empty((blocks, slots, heads * sizes[layout.SIZE]), np.float32)
             values = np.empty((blocks, slots, heads * sizes[layout.VALUE_SIZE]), np.float32)
             self._memory = keys, values
-        return self._memory
+        shape = int(self.model.sizes[layout.DECODERS]), copies, rows, self.model.state_size
+        if math.prod(shape) > len(self._states):
+            self._states = np.empty(math.prod(shape), np.float32)
+        return *self._memory, self._states[: math.prod(shape)].reshape(shape)
 
     def _allocate(self) -> Context:
         model, rows, most = self.model, self.rows, self.positions
@@ -295,6 +324,7 @@ class Workspace:
         sizes, products = model.sizes, model.products
         items, value_size = round_up_to_panel(model.width), int(sizes[layout.VALUE_SIZE])
         read = round_up_to_panel(int(sizes[layout.HEADS]) * value_size) + PANEL
+        columns = max(positions, round_up_to_panel(value_size))
         packed_size = positions * max(int(sizes[layout.SIZE]), round_up_to_panel(value_size))
         logit_rows, logits = min(rows, _LOGIT_ROWS), int(model.table[-1, PANELS]) * PANEL
         arrays = {
@@ -318,7 +348,7 @@ class Workspace:
             layout.READ: aligned_zeros((rows, read)),
             layout.HIDDEN: aligned_zeros((rows, model.widest_hidden)),
             layout.LOGITS: aligned_zeros((logit_rows, logits)),
-            layout.SCORES: aligned_zeros((max(_LOGIT_ROWS, int(sizes[layout.HEADS])), positions)),
+            layout.SCORES: aligned_zeros((max(_LOGIT_ROWS, int(sizes[layout.HEADS])), columns)),
             layout.PACKED: aligned_zeros((2, packed_size)),
             layout.KEY_MASK: aligned_zeros((1, positions)),
             layout.CODES: aligned_zeros((rows, 2 * round_up_to_panel(products.deepest)), np.uint8),
@@ -350,7 +380,10 @@ def _number_blocks(blocks: Sequence[forms.BlockForm]) -> tuple[list[tuple[float,
         if form is not None:
             rates = (*form.rates.tolist(), form.factor)
         table = tables.setdefault(rates, len(tables))
-        rows.append((block.window or 0, table, block.attention.read.bias is not None))
+        written, kind = block.attention.written, layout.ATTENTION
+        if written is not None:
+            kind = layout.FADING if written.strength is None else layout.DELTA
+        rows.append((block.window or 0, table, block.attention.read.bias is not None, kind))
     return [*tables], np.array(rows)
 
 

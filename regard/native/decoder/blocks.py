@@ -17,6 +17,7 @@ from regard.native.decoder.matmul import ADD, OUT, PANELS, SET, product
 from regard.native.decoder.reads import ALL, CAUSAL, PAST, SOURCE, read_all, read_one
 from regard.native.decoder.simd import gelu, gelu_tanh, silu
 from regard.native.decoder.tiles import PANEL
+from regard.native.decoder.writes import begin_state, write_and_read
 
 _NO_FLOOR = np.float32(-np.inf)
 _ZERO = np.float32(0)
@@ -126,12 +127,12 @@ def _normalize_heads(context, number, vectors, begin, end):
     """
     norms, size = floats(context, layout.HEAD_NORMS), context[layout.SIZE]
     if norms.shape[1] > 0:
-        factors, heads = norms[number], context[layout.HEADS] + context[layout.KEY_HEADS]
+        factors = norms[number]
         for head in range(begin, end):
-            total = factors[heads * size + (0 if head < context[layout.HEADS] else 1)]
+            total = factors[0 if head < context[layout.HEADS] else 1]
             if total < 0:
                 return
-            first, at = head * size, (head - begin) * size
+            first, at = 3 + head * size, (head - begin) * size
             for c in range(size):
                 total += vectors[at + c] * vectors[at + c]
             if not total < _INFINITY:
@@ -176,6 +177,12 @@ def _rotate(context, block, row, position):
 def _window(context, block):
     """Return the window of a block (of all), or 0."""
     return context[layout.BLOCKS + layout.BLOCK_NUMBERS * block]
+
+
+@jit
+def _is_written(context, block):
+    """Return True if the self-attention of a block (of all) writes to a memory."""
+    return context[layout.BLOCKS + layout.BLOCK_NUMBERS * block + 3] != layout.ATTENTION
 
 
 @jit
@@ -258,13 +265,14 @@ def _store_key_values(context, row, slot, block, keys, values):
 
 
 @jit_entry
-def prefill(context, tokens, slots, keys, values):
+def prefill(context, tokens, slots, keys, values, states, text):
     """Process a text from position 0 on in a decoder-only model.
 
-    slots[position]: slot of the keys and values of the token at each position.
+    slots[position]: slot of the keys and values of the token at each position; states, text: its
+    row of them, see begin_state.
     """
     count, mapped = len(tokens), floats(context, layout.MAPPED)
-    heads = context[layout.HEADS] + context[layout.KEY_HEADS]
+    num_queries, heads = context[layout.HEADS], context[layout.HEADS] + context[layout.KEY_HEADS]
     table, encodings = floats(context, layout.TARGETS), floats(context, layout.TARGET_POSITIONS)
     for position in range(count):
         embed(context, table, encodings, tokens[position], position, position)
@@ -274,23 +282,30 @@ def prefill(context, tokens, slots, keys, values):
         inputs = _sublayer_input(context, norm, count)
         _set_product(context, products + layout.QUERY_KEY_VALUE, inputs, count, mapped)
         number = context[layout.ENCODERS] + block
-        for position in range(count):
-            _normalize_heads(context, number, mapped[position], _FIRST, heads)
-            _rotate(context, number, position, position)
-            _store_key_values(context, position, slots[position], block, keys, values)
-        read_all(context, number, np.int64(0), count, CAUSAL, _window(context, number))
-        _apply_gates(context, count, context[layout.GATES])
+        if _is_written(context, number):
+            for position in range(count):
+                _normalize_heads(context, number, mapped[position], _FIRST, 2 * num_queries)
+            state = begin_state(states, block, _FIRST, text, text)
+            write_and_read(context, number, _FIRST, count, state)
+        else:
+            for position in range(count):
+                _normalize_heads(context, number, mapped[position], _FIRST, heads)
+                _rotate(context, number, position, position)
+                _store_key_values(context, position, slots[position], block, keys, values)
+            read_all(context, number, _FIRST, count, CAUSAL, _window(context, number))
+            _apply_gates(context, count, context[layout.GATES])
         _add_product(context, products + layout.OUT_PROJECTION, floats(context, layout.READ), count)
         _post_norm(context, norm, count)
         _feed_forward(context, products, norm + 2, count)
 
 
 @jit
-def step(context, tokens, positions, rows, slots, keys, values, sources, begins, ends):
+def step(context, tokens, positions, rows, slots, keys, values, states, parents, sources, begins,
+         ends):  # fmt: skip
     """Process one more token per row; return the decoder output.
 
     positions[row]: position of the token; slots[row, position]: slot of its keys and values;
-    begins, ends: range of the source tokens of the row in `sources`.
+    states, parents[row]: see begin_state; begins, ends: range of the row's tokens in `sources`.
     """
     mapped, read = floats(context, layout.MAPPED), floats(context, layout.READ)
     identity = context[layout.SIZES + 3 * layout.IDENTITY]
@@ -305,9 +320,14 @@ def step(context, tokens, positions, rows, slots, keys, values, sources, begins,
         inputs = _sublayer_input(context, norm, rows)
         _set_product(context, products + layout.QUERY_KEY_VALUE, inputs, rows, mapped)
         number = context[layout.ENCODERS] + block
-        window = _window(context, number)
+        window, is_written = _window(context, number), _is_written(context, number)
         for row in range(rows):
             position = positions[row]
+            if is_written:
+                _normalize_heads(context, number, mapped[row], _FIRST, 2 * num_queries)
+                state = begin_state(states, block, position, parents[row], row)
+                write_and_read(context, number, row, np.int64(1), state)
+                continue
             _normalize_heads(context, number, mapped[row], _FIRST, heads)
             _rotate(context, number, row, position)
             _store_key_values(context, row, slots[row, position], block, keys, values)
@@ -315,7 +335,8 @@ def step(context, tokens, positions, rows, slots, keys, values, sources, begins,
             read_one(context, number, address(mapped[row]), address(keys[block]), keys.strides[1],
                      address(values[block]), values.strides[1], address(slots[row]), begin,
                      position + 1, PAST, address(read[row]))  # fmt: skip
-        _apply_gates(context, rows, context[layout.GATES])
+        if not is_written:
+            _apply_gates(context, rows, context[layout.GATES])
         _add_product(context, products + layout.OUT_PROJECTION, read, rows)
         _post_norm(context, norm, rows)
         if table_of(context)[products + layout.CROSS_QUERY, OUT] > 0:

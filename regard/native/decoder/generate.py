@@ -12,7 +12,7 @@ from regard.native.decoder.top_tokens import compute_logits, top_tokens
 
 @jit_entry
 def generate(
-    context, tokens, positions, slots, keys, values, banned, past, out, scores, first, last
+    context, tokens, positions, slots, keys, values, states, banned, past, out, scores, first, last
 ):
     """Write the most likely tokens of every row to columns first .. last - 1 of out, in turn.
 
@@ -28,7 +28,8 @@ def generate(
     sources = np.zeros((keys.shape[0], 0, 1), np.float32)
     top, totals = np.zeros((rows, 1), np.int64), np.zeros((rows, 1), np.float32)
     for index in range(first, last):
-        items = step(context, tokens, positions, rows, slots, keys, values, sources, zeros, zeros)
+        items = step(context, tokens, positions, rows, slots, keys, values, states, zeros, sources,
+                     zeros, zeros)  # fmt: skip
         if len(scores) > 0:
             for begin in range(0, rows, logits.shape[0]):
                 count = min(logits.shape[0], rows - begin)

@@ -35,7 +35,9 @@ ENCODER_BIAS = 6  # (heads, 2 max distance + 1): by key minus query position; or
 DECODER_BIAS = 7  # (heads, max distance + 1): by distance back to the key; or no columns
 ROTATIONS = 8  # (positions of each base, 2 pairs): cosines, sines of rotary angles; or no columns
 # Attentions are numbered: self-attention of all blocks, then cross-attention of decoder blocks.
-HEAD_NORMS = 9  # (attentions, queries and keys of all heads + 2): factors, two eps (NO_NORM: none)
+# (attentions, 3 + 2 queries of all heads): eps of queries, keys (NO_NORM: none) and reads of a
+# memory, then factors of queries and keys; or no columns
+HEAD_NORMS = 9
 SINKS = 10  # (attentions, heads): scores of the sinks; minus infinity: none
 REGISTER_PAIRS = 11  # (blocks * registers, keys and values of all heads)
 IDENTITY = 12  # (1, items of all sources): 0, 1, 2, ...
@@ -43,11 +45,11 @@ ZEROS = 13  # (1, outputs of the widest product)
 # The workspace.
 ITEMS = 14  # (rows, width in panels)
 NORMED = 15  # (rows, width in panels)
-MAPPED = 16  # (rows, queries, keys, values and gates in panels)
+MAPPED = 16  # (rows, queries, keys, values and gates, or decays and strengths, in panels)
 READ = 17  # (rows, values of all heads in panels, and a panel)
 HIDDEN = 18  # (rows, hidden in panels; gated: gate, then the gated numbers, each in panels)
 LOGITS = 19  # (some rows, vocab in panels)
-SCORES = 20  # (some rows, keys in panels)
+SCORES = 20  # (some rows, keys or values of a head in panels)
 PACKED = 21  # (2, numbers): keys of a head, packed, and values
 KEY_MASK = 22  # (1, keys in panels): zero, and minus infinity after the last key
 CODES = 23  # (rows, 2 max depth): rows in bytes or in bfloat16
@@ -55,9 +57,11 @@ ROW_SCALES = 24  # (1, rows): scales of rows in bytes
 ARRAYS = 25
 
 BLOCKS = SIZES + 3 * ARRAYS
-"""Index of the numbers of each block: its window (0: none), the first row of its rotations, and
-whether it has the bias of its stack."""
-BLOCK_NUMBERS = 3
+"""Index of the numbers of each block: its window (0: none), the first row of its rotations,
+whether it has the bias of its stack, and its kind."""
+BLOCK_NUMBERS = 4
+ATTENTION, FADING, DELTA = range(3)
+"""Kinds of blocks: with scores, or with a FadingMemory or DeltaMemory that is written."""
 
 NORM_ROWS, NO_NORM = 3, -1
 # Norms: of the embeddings of the source and the target, of the encoder blocks (2 each) and the

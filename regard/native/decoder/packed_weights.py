@@ -75,7 +75,7 @@ class ProductTable:
         self.rows: list[list[int]] = []
         self.arrays: list[np.ndarray] = []  # the rows refer to them by index, starting at 1
         self.memory = np.zeros(0, np.uint8)
-        self.widest = self.deepest = PANEL
+        self.widest = self.deepest = self.last_width = PANEL
 
     def build_table(self) -> np.ndarray:
         """Return the table (products, matmul.FIELDS), after all products have been added."""
@@ -112,6 +112,7 @@ class ProductTable:
             self.arrays.append(array)
             entry[column] = len(self.arrays)
         self.rows.append(entry)
+        self.last_width = panels * PANEL
         self.widest, self.deepest = max(self.widest, panels * PANEL), max(self.deepest, inputs)
 
 

@@ -2,8 +2,8 @@
 
 The rules are those of regard.decode.beam and regard.decode.greedy, which are the reference. A
 hypothesis is a row: its tokens and the slots of its keys and values are copied when rows are
-reordered; keys and values are not. The rows of a finished sentence are removed, and later rows move
-up.
+reordered; keys and values are not. States that are written are copied in each step. The rows of a
+finished sentence are removed, and later rows move up.
 """
 
 from collections import namedtuple
@@ -123,10 +123,10 @@ def _expand(rules, limit, length, sentence, candidates, num_candidates, old, new
 
 
 @jit_entry
-def search(context, batch, rules, keys, values, results, location):
+def search(context, batch, rules, keys, values, states, results, location):
     """Search for the outputs of a batch; return the outcome, with step and sentence in `location`.
 
-    keys, values (blocks, slots, ...): buffers for all rows and steps.
+    keys, values (blocks, slots, ...): buffers for all rows and steps. states: see begin_state.
     """
     count, steps, width = len(batch.limits), results.tokens.shape[2], rules.width
     cross_keys = layout.ENCODER_PRODUCTS * context[layout.ENCODERS] + layout.CROSS_KEYS
@@ -142,7 +142,7 @@ def search(context, batch, rules, keys, values, results, location):
     live, sentence_of, first_of = count, np.arange(count), np.arange(count + 1)
     tokens = np.full(most, rules.bos)
     positions = np.zeros(most, np.int64)
-    cursors = np.zeros(most, np.int64)
+    cursors, parents = np.zeros(most, np.int64), np.zeros(most, np.int64)
     begins, ends = np.zeros(most, np.int64), np.zeros(most, np.int64)
     for row in range(count):
         begins[row], ends[row] = batch.starts[row], batch.starts[row + 1]
@@ -161,8 +161,9 @@ def search(context, batch, rules, keys, values, results, location):
         for row in range(rows):
             old.slots[row, length - 1], positions[row] = (length - 1) * most + row, length - 1
         outputs = step(
-            context, tokens, positions, rows, old.slots, keys, values, sources, begins, ends
-        )
+            context, tokens, positions, rows, old.slots, keys, values, states, parents, sources,
+            begins, ends
+        )  # fmt: skip
         log_probs = old.log_probs if width > 1 else zeros
         lengths[:] = length - 1
         past = Past(rules.tokens, old.tokens, lengths)
@@ -181,6 +182,7 @@ def search(context, batch, rules, keys, values, results, location):
             at = _expand(rules, limit, length, sentence, candidates, taken, old, new, at, results)
             for row in range(first, at):
                 tokens[row] = new.tokens[row, length - 1]
+                parents[row] = new.slots[row, length - 1] % most
                 begins[row], ends[row] = batch.starts[sentence], batch.starts[sentence + 1]
             if at > first:
                 sentence_of[remaining] = sentence

@@ -15,7 +15,7 @@ from regard.models.build import build_language_model
 from regard.models.config import LanguageModelConfig
 from regard.models.cores.config import TransformerConfig
 from regard.models.model import Model
-from tests.engines.small import vary
+from tests.engines.small import next_logits, vary
 
 VOCAB = 50
 SMALL = TransformerConfig(layers=2, width=32, heads=2, feedforward=48, activation="gelu")
@@ -42,6 +42,7 @@ KINDS = {
     "qwen3": change_core(positions=LLAMA, key_heads=1, head_dim=10, qk_norm="rms", norm_eps=0.1),
     "interleaved": change_core(positions=GPT_J, qk_norm="rms", norm="rms", norm_order="post"),
     "embedding norm": change_core(norm_order="post", final_norm=True, embedding_norm=True),
+    "written": change_core(pattern="DL", positions=LLAMA, key_heads=1, decay="head", bias=False),
     "gpt-j": change_core(positions=GPT_J, activation="gelu-tanh", norm="rms", norm_order="post"),
 }
 OPTIONS = {"seeds": [4, 5, 6, 7], "banned": [0, 3]}
@@ -103,7 +104,9 @@ def test_rules_of_outputs_change_the_tokens_as_in_torch(rules, temperature):
 
 
 CONTEXTS = [("last", name) for name in KINDS]
-CONTEXTS += [("slide", name) for name in ("alibi", "relative", "llama", "gpt-j", "gemma3")]
+CONTEXTS += [
+    ("slide", name) for name in ("alibi", "relative", "llama", "gpt-j", "gemma3", "written")
+]
 
 
 @pytest.mark.parametrize(("context", "name"), CONTEXTS)
@@ -122,6 +125,15 @@ def test_a_context_that_slides_keeps_the_window_of_the_model(window):
         sampling = SampleConfig(length=30, temperature=1.0, context=context)
         actual = engine.generate(make_prompts(), sampling, window=window, **OPTIONS)
         assert actual == torch_engine.generate(make_prompts(), sampling, window=window, **OPTIONS)
+
+
+@pytest.mark.parametrize(("compute_type", "correlation"), [("bfloat16", 0.9995), ("int8", 0.995)])
+def test_memories_that_are_written_in_reduced_precision(compute_type, correlation):
+    model, kinds = make_model(KINDS["written"]), ("float32", compute_type)
+    engines = [prepare("compiled", model, compute_type=kind) for kind in kinds]
+    exact, rounded = (next_logits(engine, make_prompts()) for engine in engines)
+    assert torch.corrcoef(torch.stack((exact.flatten(), rounded.flatten())))[0, 1] > correlation
+    assert not torch.equal(exact, rounded)
 
 
 def test_without_a_window_the_whole_text_is_read():

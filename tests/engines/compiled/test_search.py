@@ -50,6 +50,7 @@ KINDS = {
     "pattern": change_core(
         window=4, pattern="SL/LS", positions=RotaryConfig(window_base=50.0, interleaved=True)
     ),
+    "written": change_core(pattern="L/DF", key_heads=2, head_value_dim=5, norm_eps=0.1),
     "windowed encoder": change_core(window=3, pattern="S/L", positions=AlibiConfig()),
     "rotary": change_core(positions=RotaryConfig(scaling="linear"), key_heads=2),
     "interleaved rotary": change_core(

@@ -35,9 +35,10 @@ class BadRows:
     def add(self, message: str) -> None:
         """Leave a row out. Raises UserError with the message if on_bad is error."""
         if self.on_bad == "error":
+            # Without a noun, no option leaves them out.
             end = "" if message.endswith((".", "?")) else "."
-            hint = f"With --data.on-bad skip, such {self.noun} are left out and counted."
-            raise UserError(f"{message}{end} {hint}")
+            hint = f" With --data.on-bad skip, such {self.noun} are left out and counted."
+            raise UserError(f"{message}{end}{hint if self.noun else ''}")
         self.skipped.append(message)
 
     def in_order(self, rows: Iterable[RowT]) -> Iterator[tuple[str, RowT | None]]:

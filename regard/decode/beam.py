@@ -113,18 +113,15 @@ def beam(
         logits, state = stepper.step(tokens, state)
         log_probs = rules.log_probs(logits, past)
         trace_likely(trace, log_probs, 2 * beam)
-        candidates = _expand(live, log_probs, 2 * beam)
+        candidates, is_last = _expand(live, log_probs, 2 * beam), live.limit == step
         if terms is not None and past is not None:
-            candidates = terms.allocate(
-                candidates, log_probs, past, live.sentence, live.limit == step
-            )
-        ends = (candidates.token == rules.eos) | (live.limit == step)[:, None]
+            candidates = terms.allocate(candidates, log_probs, past, live.sentence, is_last)
+        ends = (candidates.token == rules.eos) | is_last[:, None]
         first = Candidates(*(field[:, :beam] for field in candidates))
         score = (first.log_prob / powers[step]).masked_fill(~ends[:, :beam], -torch.inf)
         finished.add(live.sentence, score, first, step=step)
         candidates = _select_unfinished(candidates, ends, beam)
-        # The first is the most probable, unless terms were allocated.
-        best = candidates.log_prob[:, 0] if terms is None else candidates.log_prob.amax(1)
+        best = candidates.log_prob.amax(1)  # with terms, it need not be the first
         done = (best / powers[live.limit] <= finished.score[live.sentence, -1]).tolist()
         if all(done):
             break
@@ -145,7 +142,7 @@ def beam(
         trace.add_outputs(finished.outputs(history))
     results = finished.hypotheses(history, eos=rules.eos)
     if [] in results:
-        raise token_rules.none_left(f" in sentence {results.index([])}")
+        raise token_rules.none_left(f" in {token_rules.name(results.index([]))}")
     return results
 
 

@@ -76,7 +76,7 @@ def greedy(
             past = None if past is None else past[index]
     for (step, sentence), log_prob in zip(places, torch.cat(log_probs).tolist(), strict=True):
         if math.isnan(log_prob) or log_prob == -math.inf:
-            where = f" at step {step} of sentence {sentence}"
+            where = f" at step {step} of {token_rules.name(sentence)}"
             if math.isnan(log_prob):
                 raise ValueError(f"logits must not hold NaN, got one{where}")
             raise token_rules.none_left(where)

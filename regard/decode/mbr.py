@@ -25,8 +25,8 @@ class SamplingRules(TokenRules):
     generator: torch.Generator
 
     @property
-    def torch_only(self) -> str:
-        return "decode.method mbr"
+    def active(self) -> dict[str, object]:
+        return super().active | {"method mbr": True}
 
     def apply(self, log_probs: Tensor, logits: Tensor, past: Tensor) -> None:
         super().apply(log_probs, logits, past)

@@ -39,6 +39,8 @@ class TokenRules:
 
     eos: int = 0
     """Id that ends an output; not needed without `min_length`."""
+    names: tuple[str, ...] = ()
+    """Name of each sentence, for errors."""
     min_length: int = 0
     no_repeat_ngram_size: int = 0
     repetition_penalty: float = 1.0
@@ -51,8 +53,8 @@ class TokenRules:
 
     @property
     def active(self) -> dict[str, Any]:
-        """Fields that are not the defaults, but for EOS."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
+        """Rules that are not the defaults."""
+        found = {field.name: getattr(self, field.name) for field in fields(TokenRules)[2:]}
         default = vars(NO_RULES)
         return {name: value for name, value in found.items() if value != default.get(name)}
 
@@ -64,7 +66,12 @@ class TokenRules:
     @property
     def torch_only(self) -> str:
         """Setting that engine torch alone follows, if any."""
-        return "decode.glossary" if self.glossary else ""
+        found = self.active.keys() & {"glossary", "method mbr"}
+        return f"decode.{found.pop()}" if found else ""
+
+    def name(self, sentence: int) -> str:
+        """Return the name of a sentence, for errors."""
+        return self.names[sentence] if self.names else f"sentence {sentence}"
 
     def num_required(self, sentence: int) -> int:
         """Return the number of tokens that the output of a sentence must have."""
@@ -133,7 +140,7 @@ def make_rules(config: Any, *, eos: int = 0, tokenizer: Tokenizer | None = None)
 
 
 def encode_written(tokenizer: Tokenizer, name: str, text: str) -> list[list[int]]:
-    """Return the ids of a text at the beginning of an output, and after a space if others.
+    """Return the ids of a text at the start of an output, and others after a space or a letter.
 
     Raises: UserError, with the name of the setting, if it is empty or has unknown parts.
     """
@@ -145,7 +152,12 @@ def encode_written(tokenizer: Tokenizer, name: str, text: str) -> list[list[int]
     if not first:
         raise UserError(f"{name}: a text must have tokens, got {text!r}")
     is_other = inner[-len(first) :] != first and tokenizer.specials.unk not in inner
-    return [first, inner] if is_other else [first]
+    found, letter = [first, inner] if is_other else [first], tokenizer.encode("a")
+    both = tokenizer.encode(f"a{text}")
+    after = both[len(letter) :]
+    if not text[0].isalnum() and both == [*letter, *after] and after not in ([], *found):
+        found.append(after)
+    return found
 
 
 def _forbid(log_probs: Tensor, tokens: Int[Tensor, "rows count"], is_forbidden: Tensor) -> None:

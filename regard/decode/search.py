@@ -80,7 +80,7 @@ def search(
             banned=(pad, bos),
             length_penalty=config.length_penalty,
             n_best=config.n_best,
-            token_rules=replace(rules, glossary=glossary),
+            token_rules=replace(rules, glossary=glossary, names=tuple(map(rules.name, rows))),
             trace=trace,
             found=found,
         )

@@ -12,6 +12,7 @@ from regard.decode.config import DecodeConfig, TranslationDecodeConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.mbr import SamplingRules, rank_by_utility
 from regard.decode.search import search
+from regard.errors import UserError
 from tests.decode.toys import BOS, EOS, PAD, TreeStepper
 
 
@@ -33,6 +34,14 @@ def test_samples_follow_the_probabilities_and_the_rules(banned: int) -> None:
         assert shares[tokens] / 4000 == pytest.approx(share, abs=0.03)
     for (best,) in found[:20]:  # of the model
         assert best.log_prob == pytest.approx(math.log(log_probs[tuple(best.tokens)]), rel=1e-5)
+
+
+def test_rules_that_leave_no_token_to_draw_are_named() -> None:
+    generator = torch.Generator().manual_seed(1)
+    rules = SamplingRules(generator=generator, names=("input 7",), bad_words=((4,),))
+    options: Any = {"config": DecodeConfig(beam=1), "rules": rules, "bos": BOS, "eos": EOS}
+    with pytest.raises(UserError, match=r"at step 1 of input 7; .*: bad_words, method mbr$"):
+        search(TreeStepper({(): {4: 1.0}}, vocab=6), [[4]], pad=PAD, **options)
 
 
 def test_the_best_sample_has_the_highest_mean_utility() -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -31,10 +32,11 @@ def obeys(words: tuple[int, ...], rules: TokenRules, *, is_finished: bool) -> bo
     start = (*words, *([EOS] if is_finished else []))[: len(rules.target_prefix)]
     if is_short or len(ngrams) > len(set(ngrams)) or start != rules.target_prefix:
         return False
-    for word in rules.bad_words:
-        if any(words[i : i + len(word)] == word for i in range(len(words))):
-            return False
-    return True
+    return not any(occurs(word, words) for word in rules.bad_words)
+
+
+def occurs(word: tuple[int, ...], output: Sequence[int]) -> bool:
+    return any(tuple(output[i : i + len(word)]) == word for i in range(len(output)))
 
 
 def every_output(source: Padded, rules: TokenRules, alpha: float) -> list[tuple[float, tuple]]:
@@ -162,6 +164,14 @@ def test_words_have_the_ids_of_running_text() -> None:
     rules = make_rules(SampleConfig(bad_words=("dog",)), tokenizer=tokenizer)
     assert [tokenizer.decode(ids) for ids in rules.bad_words] == ["dog", " dog"]
     assert rules.bad_words[1] == tuple(tokenizer.encode("a dog")[1:])
+
+
+def test_punctuation_is_forbidden_after_a_space_and_after_a_word() -> None:
+    tokenizer = _tokenizer("bpe")
+    rules = make_rules(DecodeConfig(bad_words=(",",)), eos=EOS, tokenizer=tokenizer)
+    for text in ("an old dog, a cat", "an old dog , a cat", ", a cat"):
+        ids = tokenizer.encode(text)
+        assert any(occurs(word, ids) for word in rules.bad_words)
 
 
 @pytest.mark.parametrize(

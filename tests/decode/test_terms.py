@@ -12,15 +12,11 @@ from regard.decode.rules import TokenRules
 from regard.decode.search import search
 from regard.decode.terms import Term, advance
 from regard.errors import UserError
-from tests.decode.test_rules import MOST, VOCAB, every_output
+from tests.decode.test_rules import MOST, VOCAB, every_output, occurs
 from tests.decode.toys import BOS, EOS, IDS, PAD, HashStepper, TreeStepper, is_equal, padded
 
 SENTENCES = [[5, 4, 6], [4], [6, 6, 5, 4, 5], [5, 5]]
 TERMS: tuple[tuple[Term, ...], ...] = (((4, 5),), ((5,), (1, 4)), (), ((1, 1), (1, 1, 5)))
-
-
-def occurs(term: Term, output: Any) -> bool:
-    return any(tuple(output[i : i + len(term)]) == term for i in range(len(output)))
 
 
 @pytest.mark.parametrize("rules", [{}, {"target_prefix": (1,)}, {"no_repeat_ngram_size": 2}])
@@ -79,6 +75,22 @@ def test_a_term_is_taken_at_its_likeliest_place() -> None:
     assert results[0][0].tokens == [4, 6, 5]
 
 
+def test_a_search_goes_on_for_a_likelier_hypothesis_that_is_not_the_first() -> None:
+    """Two terms are three banks for a beam of 2: both places go to outputs that lack nothing."""
+    tree = {
+        (): {4: 0.9, 5: 0.1},
+        (4,): {5: 1.0},
+        (5,): {6: 1.0},
+        (4, 5): {7: 1.0},
+        (5, 6): {EOS: 0.6, 7: 0.4},  # 0.06 ends, 0.04 is the first of what goes on
+        (4, 5, 7): {6: 1.0},
+    }
+    options: Any = {"beam": 2, "max_length": 6, "length_penalty": 0.0, **IDS}
+    rules = TokenRules(glossary=(((5,), (6,)),))
+    results = beam(TreeStepper(tree, vocab=8), padded([[4]]), token_rules=rules, **options)
+    assert results[0][0].tokens == [4, 5, 7, 6]
+
+
 def test_what_is_lacking_is_the_longest_beginning_of_each_term() -> None:
     terms = ((4, 4, 5), (4, 5, 4, 5, 6))
     for tokens in itertools.product((4, 5, 6), repeat=6):
@@ -104,4 +116,4 @@ def test_terms_that_cannot_be_are_named() -> None:
     assert found[0].length >= 3  # the limit allows the terms
     options["rules"] = TokenRules(glossary=rules.glossary, bad_words=((6,),))
     with pytest.raises(UserError, match=r"in sentence 1; relax .*: bad_words, glossary"):
-        search(HashStepper(7), [[4], [5]], config=DecodeConfig(), **options)
+        search(HashStepper(7), [[4], [5, 5]], config=DecodeConfig(), **options)  # longest first

@@ -209,7 +209,7 @@ def _search_batch(
     if outcome == IS_PAST:
         check_positions(step, workspace.model.limits.positions)
     if outcome != FINISHED:
-        raise _to_error(outcome, rules, f" at step {step} of sentence {rows[row]}")
+        raise _to_error(outcome, rules, f" at step {step} of {rules.name(rows[row])}")
     results = []
     for row in range(len(rows)):
         hypotheses = []
@@ -219,7 +219,7 @@ def _search_batch(
             score = log_prob / len(found) ** config.length_penalty
             hypotheses.append(make_hypothesis(found, eos=eos, score=score, log_prob=log_prob))
         if not hypotheses:
-            raise _to_error(IS_NONE, rules, f" in sentence {rows[row]}")
+            raise _to_error(IS_NONE, rules, f" in {rules.name(rows[row])}")
         results.append(hypotheses)
     return results
 

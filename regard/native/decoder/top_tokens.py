@@ -18,14 +18,13 @@ from regard.native.decoder.simd import row_max, sum_exp
 from regard.native.decoder.tiles import PANEL
 
 _NONE = np.float32(-np.inf)
-_NO_FLOOR = np.float32(-np.inf)
 
 
 @jit
 def compute_logits(context, items, first, rows):
     """Write logits of rows first .. first + rows of `items` to `LOGITS`, -inf after the last."""
     last, logits = table_of(context).shape[0] - 1, floats(context, LOGITS)
-    product(context, last, items[first:], rows, logits, _NO_FLOOR, SET)
+    product(context, last, items[first:], rows, logits, _NONE, SET)
 
 
 @jit

@@ -85,7 +85,7 @@ class DecoderRecipe(Recipe[ConfigT]):
         An output has the Unicode form, case and white space of the tokenizer, so the references get
         them, too; the signature names these.
         """
-        form = self.tokenizer.config
+        form, decode = self.tokenizer.config, self.settings.decode
         normal = [[self.tokenizer.normalize(text) for text in own] for own in references]
         scores = self.text_scores(outputs, normal, is_test=is_test)
         case = ", lowercased" if form.lowercase else ""
@@ -93,9 +93,9 @@ class DecoderRecipe(Recipe[ConfigT]):
             "signature": f"{scores['signature']}; references normalized: {form.normalize}{case}",
             "nll": nll,
             "perplexity": math.exp(min(nll, 100.0)),
-            "beam": self.settings.decode.beam,
-            "length_penalty": self.settings.decode.length_penalty,
         }
+        if getattr(decode, "method", "beam") == "beam":
+            scores |= {"beam": decode.beam, "length_penalty": decode.length_penalty}
 
         def rescore(rows: Sequence[int]) -> dict[str, float]:
             if "exact_match" not in scores:

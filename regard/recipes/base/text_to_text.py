@@ -136,7 +136,8 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
     def forward(
         self, inference: ActiveModel, rows: Sequence[Prompt], trace: Trace | None = None
     ) -> list[list[Hypothesis]]:
-        rules = self.token_rules(rows)
+        names = tuple(f"input {row.number}" for row in rows)
+        rules = dataclasses.replace(self.token_rules(rows), names=names)
         engine = inference.engine_for(traced=trace is not None, torch_for=rules.torch_only)
         ends = self.source_tokenizer.source_ends
         sources = [[*ends.before, *row.ids, *ends.after] for row in rows]

@@ -18,7 +18,7 @@ from regard.recipes.base.recipe import Dataset, FileRecipe, Prompt
 from regard.recipes.base.text_to_text import TextToTextRecipe
 from regard.recipes.metrics.text import bleu, chrf, further_scores
 from regard.recipes.translate.config import TranslateRunConfig
-from regard.recipes.translate.glossary import Glossary
+from regard.recipes.translate.glossary import find_terms
 from regard.trace import Trace
 
 
@@ -43,13 +43,15 @@ class TranslateRecipe(TextToTextRecipe[TranslateRunConfig], FileRecipe[Translate
     def text_scores(
         self, outputs: Sequence[str], references: Sequence[Sequence[str]], *, is_test: bool
     ) -> dict[str, Any]:
-        scores = bleu(outputs, references, self.config.bleu)
+        scores, decode = bleu(outputs, references, self.config.bleu), self.config.decode
+        if decode.method == "mbr":
+            scores["signature"] += f"; minimum Bayes risk of {decode.num_samples} samples"
         return scores | further_scores(outputs, references) if is_test else scores
 
     def check_progress(self) -> None:
         super().check_progress()
-        if self.config.decode.method == "mbr":
-            raise UserError("tokens can be read while decoding only with method beam, got mbr")
+        if self.config.decode.method == "mbr" or self.config.decode.glossary is not None:
+            raise UserError("tokens can be read while decoding only by beam, without a glossary")
 
     def token_rules(self, rows: Sequence[Prompt]) -> TokenRules:
         rules, path = super().token_rules(rows), self.config.decode.glossary
@@ -58,8 +60,8 @@ class TranslateRecipe(TextToTextRecipe[TranslateRunConfig], FileRecipe[Translate
             return SamplingRules(**vars(rules), generator=generator)
         if path is None:
             return rules
-        glossary = Glossary(path, self.source_tokenizer, self.tokenizer)
-        terms = tuple(glossary.terms_of(row.text) for row in rows)
+        texts, sides = [row.text for row in rows], (self.source_tokenizer, self.tokenizer)
+        terms = find_terms(path, self.config.data, texts, source=sides[0], target=sides[1])
         return dataclasses.replace(rules, glossary=terms)
 
     def forward(

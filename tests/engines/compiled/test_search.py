@@ -164,8 +164,8 @@ def test_rules_that_leave_no_token_are_named():
     model = make_model(SMALL, vocab=6)
     decode = DecodeConfig(beam=1, max_length=9, min_length=5, no_repeat_ngram_size=1)
     for engine in (prepare("compiled", model), TorchEngine(model)):
-        with pytest.raises(UserError, match=r"relax one of .*: min_length, no_repeat"):
-            engine.search([[3, 4]], config=decode, **IDS)
+        with pytest.raises(UserError, match=r"sentence 1; relax one of .*: min_length, no_repeat"):
+            engine.search([[3], [3, 4]], config=decode, **IDS)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])

@@ -71,6 +71,82 @@ class Restarts(regard.PositionalEncoding):
         return items + torch.arange(items.shape[1]).unsqueeze(-1)
 
 
+class OfTheCall(regard.PositionalEncoding):
+    """Adds the place, as a part of the length of a call that begins at 0."""
+
+    def add(self, items: Tensor, start: int = 0) -> Tensor:
+        places = start + torch.arange(items.shape[1]).unsqueeze(-1)
+        return items + places / (start + items.shape[1])
+
+
+class FromSizes(regard.Bias):
+    """Bias of the distance by the numbers of queries and keys, which hides what comes later."""
+
+    def materialize(self, query: Tensor, keys: Tensor, positions: regard.Positions) -> Tensor:
+        distance = torch.arange(query.shape[-2])[:, None] - torch.arange(keys.shape[-2])
+        return (-distance.double()).masked_fill(distance < 0, -torch.inf)
+
+
+class BiasFromSizes(regard.PositionalEncoding):
+    """Positions with a wrong bias."""
+
+    def bias(self, *, two_sided: bool) -> regard.Bias:
+        return FromSizes()
+
+
+class TooFew(regard.Mask):
+    """Causal, with an interval that excludes the own position."""
+
+    def materialize(self, positions: regard.Positions) -> Tensor:
+        return positions.key <= positions.query
+
+    def interval(self, positions: regard.Positions) -> tuple[Tensor, Tensor]:
+        return torch.zeros_like(positions.query), positions.query
+
+    def select(self, index: Tensor) -> regard.Mask:
+        return self
+
+
+class LargeNegative(regard.Choice):
+    """Softmax with -1e9 for masked pairs: of a query without a key, the mean of all values."""
+
+    def weights(self, scores: Tensor, allowed: Tensor | None) -> Tensor:
+        return (scores if allowed is None else scores.masked_fill(~allowed, -1e9)).softmax(-1)
+
+
+class Listed(nn.Module):
+    """Feed-forward network whose layers are not registered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = [nn.Linear(16, 16).double()]
+
+    def forward(self, items: Tensor) -> Tensor:
+        return self.layers[0](items)
+
+
+class Average(nn.Module):
+    """Norm by the average of earlier batches, which is not registered."""
+
+    def __init__(self, dim: int = 16) -> None:
+        super().__init__()
+        self.mean = torch.zeros(dim)
+
+    def forward(self, items: Tensor) -> Tensor:
+        return items - self.mean
+
+
+class Unread(regard.MultiHead):
+    """Attention that is right, without its Read."""
+
+    def forward(self, query: Tensor, memory: Any = None, **options: Any) -> Tensor:
+        memory_mask = options.pop("memory_mask", None)
+        memory = self.memory(query, memory_mask) if memory is None else memory
+        queries, _, _ = self.project(query, None)
+        heads = regard.attend(queries, memory, score=self.read.score, **options)
+        return self.output(self.merge(heads, query))
+
+
 class OwnScale(regard.MultiHead):
     """Keys divided by their mean over the items of a call."""
 
@@ -110,14 +186,20 @@ def language_model(**parts: Any) -> regard.Model:
     ("part", "contract"),
     [
         (FromIndices(), "Tiles are rows of the whole"),
-        (ForgetsRows(), "Selected rows are rows of the whole"),
+        (ForgetsRows(), "Selected rows and the interval"),
         (InOrder(), "Keys in another order are columns in that order"),
         (FirstRow(), "Selected rows are rows of the whole"),
         (CountsMask(), "Masks of every shape"),
-        (NoPosition(), "Steps are all at once"),
-        (OwnScale(16, 2), "Steps are all at once"),
-        (Reversed(16, 2), "Steps are all at once"),
-        (Restarts(), "Items at a later start"),
+        (NoPosition(), "Steps equal all items at once"),
+        (OfTheCall(), "A range of the items"),
+        (FromSizes(), "Tiles are rows of the whole"),
+        (BiasFromSizes(), "Tiles are rows of the whole"),
+        (TooFew(), "Selected rows and the interval"),
+        (LargeNegative(), "A query without a key"),
+        (AcrossRows(), "Selected rows are rows of the whole"),
+        (OwnScale(16, 2), "Steps equal all items at once"),
+        (Reversed(16, 2), "Steps equal all items at once"),
+        (Restarts(), "A range of the items"),
         (language_model(feedforward=AcrossRows), "Rows do not depend on their batch"),
         (language_model(feedforward=Ahead), "Rows do not depend on their batch"),
     ],
@@ -125,6 +207,19 @@ def language_model(**parts: Any) -> regard.Model:
 )
 def test_broken_contract_is_named_with_the_part(part: Any, contract: str) -> None:
     message = f"{type(part).__name__} breaks a contract: {contract}.*: .* differ"
+    with pytest.raises(AssertionError, match=message):
+        check(part)
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        (language_model(feedforward=Listed), "Listed.layers holds a Linear that is not registered"),
+        (Average(), "Average.mean holds a Tensor that is not registered"),
+        (Unread(16, 2), "Unread breaks a contract: Recording .*: nothing was recorded"),
+    ],
+)
+def test_what_is_not_saved_or_recorded_is_named(part: Any, message: str) -> None:
     with pytest.raises(AssertionError, match=message):
         check(part)
 
@@ -141,8 +236,10 @@ def test_part_and_random_numbers_are_left_as_they_were() -> None:
 
 
 def test_what_is_no_part_is_refused() -> None:
-    with pytest.raises(TypeError, match="part must be a Mask or a module, got str"):
+    with pytest.raises(TypeError, match=r"part must be a Mask, .* or a Model, got str"):
         check("causal")
+    with pytest.raises(TypeError, match="got SeriesReader"):
+        check(regard.SeriesReader(2, 16, window=1))
     classes = regard.Model(
         reader=regard.SeriesReader(2, 16, window=1),
         core=regard.Transformer(layers=1, width=16, heads=2, decodes=False),
@@ -152,3 +249,8 @@ def test_what_is_no_part_is_refused() -> None:
         check(classes)
     source = regard.Padded(torch.randn(2, 5, 2), torch.tensor([5, 3]))
     check(classes, regard.Batch(source, None))
+    core = regard.Transformer(layers=1, width=16, heads=2)
+    tokens = regard.TokenWriter(regard.TokenReader(regard.embedding_table(8, 16)))
+    captions = regard.Model(reader=regard.SeriesReader(2, 16, window=1), core=core, writer=tokens)
+    target = regard.Padded(torch.randint(8, (2, 6)), torch.tensor([6, 4]))
+    check(captions, regard.Batch(source, target))

@@ -65,7 +65,7 @@ def lower(model: Any) -> forms.TextForm:
     """
     kind = type(model).__name__
     if type(model) is not Model:
-        raise UnsupportedModelError(f"it is a {kind}, not a model that generates text")
+        raise UnsupportedModelError(f"it is a {kind}, which only torch runs")
     if model.writer.part != "decoder":
         raise UnsupportedModelError(f"its writer {type(model.writer).__name__} generates no text")
     if has_global_hooks():

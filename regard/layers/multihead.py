@@ -150,8 +150,10 @@ class MultiHead(nn.Module):
         if score.num_heads not in (None, num_heads):
             raise ValueError(f"score must have num_heads={num_heads}, got {score}")
         if head_key_dim != head_dim and score.needs_equal_sizes:
-            names = f"head_dim={head_dim} with the score {type(score).__name__}, got {head_key_dim}"
-            raise ValueError(f"head_key_dim must be {names}")
+            raise ValueError(
+                f"head_key_dim must be head_dim={head_dim} with the score {type(score).__name__}, "
+                f"got {head_key_dim}"
+            )
         self.query = Linear(query_dim, num_heads * head_dim, bias=projection_bias)
         self.key = Linear(source_dim, key_heads * head_key_dim, bias=projection_bias)
         self.value = Linear(value_dim, key_heads * head_value_dim, bias=projection_bias)
@@ -174,6 +176,12 @@ class MultiHead(nn.Module):
         self.read, self.positions = read, positions
         if positions is not None:
             self._check_rotation(positions)
+        own = None if role is not None and role.kind == "cross" else self.create_bias()
+        if own is not None:
+            read.bias = own if bias is None else bias + own
+
+    def create_bias(self) -> Bias | None:
+        """Create a bias of a subclass, added to that of the positions; not in cross-attention."""
 
     def memory(
         self,

@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention.choices import Choice
-from regard.attention.masks import Padded
+from regard.attention.masks import Padded, Related
 from regard.compat.torch import run_pre_hooks
 from regard.layers.multihead import MultiHead
 from regard.layers.read import Role
@@ -163,14 +163,16 @@ class ClassToken(FirstItem):
     def prepend(self, items: Padded) -> Padded:
         """Return the items of each row after the learned ones: (batch, count + time, dim)."""
         run_pre_hooks(self, items)
-        own = (
-            self.token
-            if self.distillation is None
-            else torch.stack((self.token, self.distillation))
-        )
-        own = own.to(items.items.dtype).expand(items.items.shape[0], self.count, -1)
+        learned = (self.token,) if self.distillation is None else (self.token, self.distillation)
+        own = torch.stack(learned).to(items.items.dtype).expand(items.items.shape[0], -1, -1)
         both = torch.cat((own, items.items), 1)
-        return items._replace(items=both, lengths=items.lengths + self.count)
+        items = items._replace(items=both, lengths=items.lengths + self.count)
+        if items.relations is None:
+            return items
+        # Learned items read all others, and all others read them.
+        value = items.relations.dtype == torch.bool
+        relations = nn.functional.pad(items.relations, (self.count, 0) * 2, value=value)
+        return Related.of(items.items, items.lengths, relations)
 
     def forward(self, items: Padded) -> Float[Tensor, "batch size"]:
         if self.also == "none":

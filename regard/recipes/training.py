@@ -199,6 +199,8 @@ def _fit(
     with report_slow(notify, "encoding the data"):
         batches = recipe.batches()
         recipe.check_test()
+    replaced = tuple(f"model.core.{name}" for name in recipe.parts())
+    replace(recipe.entry, unused=replaced).check(run.config)
     torch.manual_seed(run.seed)
     model = recipe.model()
     recipe.check_model(model)

@@ -66,6 +66,24 @@ def test_layer_keeps_the_contracts_and_decodes_in_a_model(examples, name: str) -
 
 
 @pytest.mark.usefixtures("no_shape_checks")
+def test_bias_of_a_layer_is_added_to_that_of_positions_in_self_attention_alone(examples) -> None:
+    core = regard.Transformer(
+        layers=1,
+        width=WIDTH,
+        heads=HEADS,
+        positions="alibi",
+        attention=examples["SelectiveAttention"],
+    )
+    reader, target = (regard.TokenReader(regard.embedding_table(8, WIDTH)) for _ in range(2))
+    testing.check(regard.Model(reader=reader, core=core, writer=regard.TokenWriter(target)))
+    (encoder,), (decoder,) = core.encoder, core.decoder
+    for attention in (encoder.attention, decoder.attention):
+        kinds = [type(bias).__name__ for bias in attention.read.bias.children()]
+        assert kinds == ["Alibi", "Selection"]
+    assert decoder.cross.read.bias is None
+
+
+@pytest.mark.usefixtures("no_shape_checks")
 def test_other_parts_keep_the_contracts(examples) -> None:
     testing.check(examples["XPos"](8))
     testing.check(examples["SinkSoftmax"](2))

@@ -3,6 +3,7 @@
 import runpy
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -12,6 +13,7 @@ import regard
 from regard.models.build import build_language_model
 from regard.models.config import LanguageModelConfig
 from regard.models.cores.config import RecurrentConfig, TransformerConfig
+from regard.recipes.language.config import ENTRY
 from tests.recipes.commands import run_file
 from tests.shapes import without_checks
 
@@ -56,6 +58,24 @@ def test_parts_replace_those_of_the_settings_and_options_stay(folder: Path) -> N
         assert model.writer.inputs.table.embedding_dim == 6
         has_positions = not isinstance(model.core.positions, regard.NoPositions)
         assert has_positions == (run == "b")
+
+
+def test_settings_of_replaced_parts_are_refused(folder: Path) -> None:
+    with patch.object(sys, "path", [str(FILE.parent), *sys.path]):
+        recipe = runpy.run_path(str(FILE))["ForgettingRecipe"]
+    entry = replace(ENTRY, name="replaced", recipe=recipe)
+    sizes = {"layers": 1, "width": 8, "heads": 2, "feedforward": 8}
+    with pytest.raises(
+        regard.UserError, match=r"--model\.core\.positions has no effect in replaced"
+    ):
+        regard.train(
+            entry,
+            folder / "c",
+            data={"train": str(folder / "text.txt")},
+            model={"core": {**sizes, "positions": "alibi"}},
+            train={"steps": 2},
+            quiet=True,
+        )
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Padded, Related, dense, padding
 from regard.data.batches import Batch
+from regard.layers.pool import ClassToken
 from regard.models.cores.recurrent import Recurrent
 from regard.models.cores.transformer import Transformer
 from regard.models.model import Model
@@ -66,11 +67,15 @@ def test_encoder_reads_along_the_relations_within_padding_and_window(kind, windo
 
 
 @pytest.mark.parametrize("kind", ["mask", "bias"])
-def test_rows_with_relations_do_not_depend_on_their_batch(kind):
-    model = Model(reader=AsGiven(), core=make_core(), writer=ClassWriter(WIDTH, 3))
+@pytest.mark.parametrize("pool", [None, ClassToken(WIDTH, distillation=True)])
+def test_rows_with_relations_do_not_depend_on_their_batch(kind, pool):
+    model = Model(reader=AsGiven(), core=make_core(), writer=ClassWriter(WIDTH, 3, pool=pool))
     nn.init.normal_(model.writer.output.weight)
-    items = torch.randn(ROWS, TIME, WIDTH, dtype=torch.float64)
-    check(model, Batch(Related.of(items, LENGTHS, make_relations(kind)), None))
+    items, relations = torch.randn(ROWS, TIME, WIDTH).double(), make_relations(kind)
+    check(model, Batch(Related.of(items, LENGTHS, relations), None))
+    neutral = torch.full_like(relations, kind == "mask")
+    model = model.double()
+    close(model(Related.of(items, LENGTHS, neutral)), model(Padded(items, LENGTHS)))
 
 
 @pytest.mark.parametrize("kind", ["Recurrent", "Transformer"])

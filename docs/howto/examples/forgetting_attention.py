@@ -17,8 +17,11 @@ class Forget(Bias):
 
 class ForgettingAttention(MultiHead):
     def __init__(self, width, num_heads, **options):
-        super().__init__(width, num_heads, **options | {"bias": Forget()})
+        super().__init__(width, num_heads, **options)
         self.gate = nn.Linear(width, self.key_heads)
+
+    def create_bias(self):
+        return Forget()
 
     def project(self, query, source, values=None):
         queries, keys, own_values = super().project(query, source, values)

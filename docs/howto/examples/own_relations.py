@@ -2,11 +2,7 @@
 
     weight_ij = softmax_j(q_i . k_j / sqrt(d) + t[h, edge_ij])     t: a number per head and kind
 
-The source holds nodes and the kind of edge of each pair, and the reader returns items with a bias.
-An encoder learns whether the two marked nodes of a graph are connected.
-
-    python own_relations.py train FILE      trains, saves the parameters, prints the answer
-    python own_relations.py load FILE       loads them, prints the same answer
+`train FILE` trains an encoder to find whether two marked nodes are connected; `load FILE` loads it.
 """
 
 import sys
@@ -15,7 +11,7 @@ import torch
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 
-from regard import Batch, ClassWriter, Model, NoPositions, Reader, Related, Transformer
+from regard import Batch, ClassWriter, Model, Reader, Related, Transformer
 
 
 class GraphReader(Reader):
@@ -32,11 +28,9 @@ class GraphReader(Reader):
 
 
 def build() -> Model:
-    core = Transformer(
-        layers=2, width=16, heads=2, feedforward=32, positions=NoPositions(), decodes=False
-    )
-    reader = GraphReader(2, 16, kinds=2, heads=2)
-    return Model(reader=reader, core=core, writer=ClassWriter(core.memory_dim, num_classes=2))
+    core = Transformer(layers=2, width=16, heads=2, feedforward=32, positions="none", decodes=False)
+    reader, writer = GraphReader(2, 16, kinds=2, heads=2), ClassWriter(16, num_classes=2)
+    return Model(reader=reader, core=core, writer=writer)
 
 
 def batch(rows: int = 64, nodes: int = 4) -> Batch[Related, Tensor]:
@@ -45,15 +39,6 @@ def batch(rows: int = 64, nodes: int = 4) -> Batch[Related, Tensor]:
     marked = torch.eye(nodes)[:, :2].repeat(rows, 1, 1)
     lengths = torch.randint(2, nodes + 1, (rows,))
     return Batch(Related.of(marked, lengths, edges.long()), edges[:, 0, 1].long())
-
-
-def train(model: Model, steps: int) -> None:
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    for _ in range(steps):
-        loss = model.loss(batch())
-        optimizer.zero_grad()
-        (loss.total / loss.count).backward()
-        optimizer.step()
 
 
 def answer(model: Model) -> Tensor:
@@ -65,7 +50,11 @@ if __name__ == "__main__":
     command, path = sys.argv[1:]
     model = build()
     if command == "train":
-        train(model, steps=100)
+        optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+        for _ in range(100):
+            optimizer.zero_grad()
+            model.loss(batch()).total.backward()
+            optimizer.step()
         save_model(model, path)
     load_model(model, path)
     print(answer(model))

@@ -115,7 +115,7 @@ def test_samples_are_not_shown_and_not_read_while_they_are_drawn(translator: Any
     with pytest.raises(UserError, match=r"decode\.method beam, got mbr"):
         TrainedRun(recipe, model, Path()).look(["a b", "c"], method="mbr")
     for options in ({"method": "mbr"}, {"glossary": "terms.tsv"}):
-        with pytest.raises(UserError, match="only by beam, without a glossary"):
+        with pytest.raises(UserError, match="only without glossary and mbr"):
             recipe.change({"beam": 1, **options}).check_progress()
 
 

@@ -51,7 +51,7 @@ class TranslateRecipe(TextToTextRecipe[TranslateRunConfig], FileRecipe[Translate
     def check_progress(self) -> None:
         super().check_progress()
         if self.config.decode.method == "mbr" or self.config.decode.glossary is not None:
-            raise UserError("tokens can be read while decoding only by beam, without a glossary")
+            raise UserError("tokens can be read while decoding only without glossary and mbr")
 
     def token_rules(self, rows: Sequence[Prompt]) -> TokenRules:
         rules, path = super().token_rules(rows), self.config.decode.glossary

@@ -42,15 +42,16 @@ _MIN_WORK_PER_THREAD = 1 << 17
 
 def write(query: Tensor, writes: Writes, state: Tensor) -> tuple[Tensor, Tensor]:
     """Compute `regard.ops.delta_rule.write`, without gradients."""
-    keys, values, log_decay, strength = writes
-    time, key_dim, value_dim = *keys.shape[-2:], values.shape[-1]
-    rows = state.numel() // (key_dim * value_dim)
-    out, new_state = values.new_empty(values.shape), state.new_empty(state.shape)
-    tensors = query, keys, values, log_decay, strength, state
-    contiguous = (x if x is None or x.is_contiguous() else x.contiguous() for x in tensors)
-    job = WriteJob(rows, time, key_dim, value_dim, out, new_state, *contiguous)
-    work = rows * (time + 1) * key_dim * value_dim
-    run_job(_tasks(torch.float32), job, min(rows, 1 + work // _MIN_WORK_PER_THREAD))
+    keys, values, log_decay = (x.contiguous() for x in writes[:3])
+    strength = None if writes.strength is None else writes.strength.contiguous()
+    query, state = query.contiguous(), state.contiguous()
+    # empty_like takes half the time of new_empty, which reads the shape.
+    out, new_state = torch.empty_like(values), torch.empty_like(state)
+    size, (time, key_dim), value_dim = state.numel(), query.shape[-2:], values.shape[-1]
+    rows = size // (key_dim * value_dim)
+    tensors = out, new_state, query, keys, values, log_decay, strength, state
+    job = WriteJob(rows, time, key_dim, value_dim, *tensors)
+    run_job(_tasks(torch.float32), job, min(rows, 1 + size * (time + 1) // _MIN_WORK_PER_THREAD))
     return out, new_state
 
 

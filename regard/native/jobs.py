@@ -66,8 +66,11 @@ def _pack(job: tuple) -> ctypes.Array:
     """Return the table of a job, which owns its tensors."""
     words, tensors = [0], []
     for value, (_, added) in zip(job, _fields(type(job)), strict=True):
-        if isinstance(value, Tensor):
-            tensor = value.resolve_neg()  # compiled code knows no bit that changes the sign
+        if value.__class__ is int and not added:
+            words.append(value)
+        elif isinstance(value, Tensor):
+            # Compiled code knows no bit that changes the sign.
+            tensor = value.resolve_neg() if value.is_neg() else value
             if not (tensor.is_cpu and (added == "stride" or tensor.is_contiguous())):
                 where = f"on {tensor.device} with strides {tensor.stride()}"
                 raise ValueError(f"compiled code needs contiguous tensors on the CPU, got {where}")

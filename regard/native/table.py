@@ -22,16 +22,18 @@ def is_plain(
     *tensors: Tensor, dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16)
 ) -> bool:
     """Return True if loops on a CPU can take these tensors: of these dtypes, not empty, plain."""
-    return all(
-        type(tensor) in (Tensor, nn.Parameter)
-        and tensor.device.type == "cpu"
-        and tensor.dtype in dtypes
-        and tensor.layout == torch.strided
-        and not tensor.is_neg()
-        and tensor.numel() > 0
-        and tensor.dim() > 0
-        for tensor in tensors
-    )
+    for tensor in tensors:
+        if not (
+            type(tensor) in (Tensor, nn.Parameter)
+            and tensor.is_cpu
+            and tensor.dtype in dtypes
+            and tensor.layout == torch.strided
+            and not tensor.is_neg()
+            and tensor.numel() > 0
+            and tensor.dim() > 0
+        ):
+            return False
+    return True
 
 
 def _accepts_linear(

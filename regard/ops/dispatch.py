@@ -17,7 +17,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from regard.compat.torch import is_eager, is_forward_ad
@@ -73,9 +72,9 @@ def find(operation: str) -> Native | None:
 
 def native(operation: str, *tensors: Tensor | None, **settings: Any) -> Native | None:
     """Return the compiled implementation that is faster for these inputs, or None."""
-    if torch.compiler.is_compiling():  # before anything else, which torch.compile would trace
+    if not is_eager():  # before anything else, which torch.compile would trace
         return None
     implementation = find(operation)
     if implementation is None or not implementation.accepts(*tensors, **settings):
         return None
-    return implementation if is_eager() and not is_forward_ad() else None
+    return None if is_forward_ad() else implementation

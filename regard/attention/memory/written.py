@@ -13,7 +13,6 @@ Source: sun2023 (decay); schlag2021 (delta rule); yang2025a (gates).
 
 from abc import ABC
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, final
 
@@ -150,9 +149,11 @@ class WrittenMemory(ABC):
             gates.append(keys.new_ones(()) if strength is None else strength)
         elif strength is not None:
             raise ValueError(f"strength must be None for a {type(self).__name__}")
-        columns = (gate.expand(keys.shape[:-1]).unsqueeze(-1) for gate in gates)
-        writes = Writes(keys, values, *columns)
-        if any(x is not None and x.dtype != self.state.dtype for x in (query, *writes)):
+        shape = keys.shape[:-1]
+        gates = [gate if gate.shape == shape else gate.expand(shape) for gate in gates]
+        writes = Writes(keys, values, *[gate.unsqueeze(-1) for gate in gates])
+        wide = self.state.dtype
+        if any(x is not None and x.dtype != wide for x in (query, *writes)):
             query, writes = widen(query), _map(writes, widen)
         if mask is not None:
             if not is_same_for_all_queries(mask, Positions(2, num_new, keys.device)):
@@ -160,11 +161,14 @@ class WrittenMemory(ABC):
             hidden = ~allowed_keys(mask, keys).unsqueeze(-1)
             writes = _map(writes, lambda x: x.masked_fill(hidden, 0.0))
         kind = keys.device.type
-        is_on = torch.is_autocast_enabled(kind)
-        with torch.autocast(kind, enabled=False) if is_on else nullcontext():
+        if torch.is_autocast_enabled(kind):
+            with torch.autocast(kind, enabled=False):
+                out, state = write(query, writes, self.state)
+        else:
             out, state = write(query, writes, self.state)
         kept = None if self.writes is None else (*self.writes, writes)
-        return out.to(values.dtype), type(self)(state, self.length + num_new, kept)
+        out = out if out.dtype == values.dtype else out.to(values.dtype)
+        return out, type(self)(state, self.length + num_new, kept)
 
 
 @final

@@ -1,7 +1,7 @@
 """Cost of kinds of key-value caches: growing step by step, sliding, and quantized.
 
-    python benchmarks/memories.py [--parts growing beams sliding int8] [--sizes 1x50 64x1000]
-    [--rounds 3]
+    python benchmarks/memories.py [--parts growing beams sliding int8 written steps]
+    [--sizes 1x50 64x1000] [--rounds 3]
 
 growing, beams, sliding: the memories of 4 layers, 4 heads of size 32; each step appends one pair
 per row to each memory and reads it with one query per row (beams: after reordering all rows).
@@ -22,10 +22,18 @@ int8: one query per row and head, 8 heads of size 64. Milliseconds per read of a
 QuantizedMemory, and of a QuantizedMemory dequantized in advance; error of the read relative to its
 largest number, for normally distributed vectors and for vectors with a few channels twenty times
 larger, as in keys of trained models.
+
+written: language models with memories that are written: 4 blocks of width 512, 8 heads, hidden
+2,048 and 1,000 tokens, in torch and in the compiled engine. Milliseconds for a prompt of 1,984
+tokens, and tokens per second of the 64 after it.
+
+steps: a step of a DeltaMemory, and of the torch code of Transformers if it is installed.
 """
 
 import argparse
 import functools
+import importlib
+import importlib.util
 import os
 import statistics
 import time
@@ -37,6 +45,7 @@ from torch import Tensor
 
 from regard.attention.attend import attend
 from regard.attention.memory import (
+    DeltaMemory,
     KeyValueCache,
     Memory,
     QuantizedMemory,
@@ -45,6 +54,11 @@ from regard.attention.memory import (
     StaticMemory,
 )
 from regard.attention.memory import growing as plain
+from regard.decode.config import SampleConfig
+from regard.engines.registry import prepare
+from regard.models.build import build_language_model
+from regard.models.config import LanguageModelConfig
+from regard.models.cores.config import TransformerConfig
 from regard.system.allocator import keep_freed_memory
 
 LAYERS, HEADS, DIM, WINDOW = 4, 4, 32, 128
@@ -230,6 +244,74 @@ def int8_table(rounds: int) -> None:
         )
 
 
+def cpu_seconds(work: Callable[[], object]) -> float:
+    """Return the CPU time of a call."""
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def repeat(function: Callable[[], object]) -> None:
+    """Call a function a thousand times."""
+    for _ in range(1000):
+        function()
+
+
+def written_table(rounds: int) -> None:
+    """Print the speed of prompts and tokens by pattern."""
+    print("\nwritten; ms for the prompt, tokens/s after it")
+    for pattern in ("LLLL", "DDDL", "DDDD"):
+        torch.manual_seed(1)
+        own = None if pattern == "LLLL" else pattern
+        core = TransformerConfig(layers=4, width=512, heads=8, feedforward=2048, pattern=own)
+        model = build_language_model(LanguageModelConfig(core=core), vocab=1000).eval()
+        engines = {"torch": prepare("torch", model)}
+        for kind in ("float32", "bfloat16", "int8"):
+            name = f"compiled {kind}"
+            engines[name] = prepare("compiled", model, compute_type=kind, workers=1)
+        for rows in (1, 8):
+            prompts = torch.randint(4, 1000, (rows, 1984)).tolist()
+            for name, engine in engines.items():
+                seconds = []
+                for length in (1, 65) * (rounds + 1):
+                    generate = functools.partial(
+                        engine.generate,
+                        prompts,
+                        SampleConfig(length=length, temperature=0),
+                        window=None,
+                        seeds=[1] * rows,
+                        banned=[],
+                    )
+                    seconds.append(cpu_seconds(generate))
+                prompt, both = (statistics.median(seconds[2 + part :: 2]) for part in (0, 1))
+                speed = 64 * rows / (both - prompt)
+                cells = f"{name:18} {1e3 * prompt:8.0f} {speed:8.0f}"
+                print(f"{pattern} {rows:2} rows {cells}", flush=True)
+
+
+def delta_step_table(rounds: int) -> None:
+    """Print microseconds of a step of a DeltaMemory, and of that of Transformers."""
+    print("\nsteps; microseconds, here and in Transformers")
+    for rows, heads, size in ((1, 1, 32), (1, 4, 32), (16, 8, 64), (1, 32, 128)):
+        query, keys, values = torch.randn(3, rows, heads, 1, size)
+        decay, strength = -torch.rand(rows, heads, 1), torch.rand(rows, heads, 1)
+        memory = DeltaMemory(torch.randn(rows, heads, size, size))
+        inputs = [x.transpose(1, 2) for x in (query, keys, values, decay, strength)]
+        state = {"initial_state": memory.state, "output_final_state": True}
+        gates = {"log_decay": decay, "strength": strength}
+        step_functions: dict[str, Callable[[], object]] = {
+            "DeltaMemory.step": functools.partial(memory.step, query, keys, values, **gates),
+        }
+        if importlib.util.find_spec("transformers") is not None:
+            peer = importlib.import_module("transformers.models.qwen3_next.modeling_qwen3_next")
+            peer_step = peer.torch_recurrent_gated_delta_rule
+            step_functions["Transformers"] = functools.partial(peer_step, *inputs, **state)
+        for name, function in step_functions.items():
+            times = [cpu_seconds(functools.partial(repeat, function)) for _ in range(4 * rounds)]
+            median = 1e3 * statistics.median(times)
+            print(f"{rows:2} x {heads:2} x {size:3} {name:18} {median:6.0f}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -258,8 +340,9 @@ def main() -> None:
     )
     with torch.no_grad():
         for part in options.parts:
-            if part == "int8":
-                int8_table(options.rounds)
+            tables = {"int8": int8_table, "written": written_table, "steps": delta_step_table}
+            if part in tables:
+                tables[part](options.rounds)
             else:
                 loops = {"growing": growing_loops, "beams": beam_loops, "sliding": sliding_loops}[
                     part

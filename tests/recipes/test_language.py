@@ -271,6 +271,13 @@ def test_a_continuation_ends_where_the_documents_of_training_end(run_of_document
     assert ids[-1] == EOS
 
 
+def test_runs_with_other_contexts_compare_on_the_same_text(run, run_of_documents, capsys):
+    words = f"compare {run}/run {run_of_documents} --data.test {run}/test.txt"
+    text = printed(capsys, words)
+    assert f"{run}/test.txt: 6 examples; no intervals: they need several examples" in text
+    assert "tokenizers may differ" in text
+
+
 def test_prompts_and_texts_of_tables_and_blank_lines_of_files(run_of_documents, tmp_path, capsys):
     (tmp_path / "prompts.csv").write_text("id,text\n7,one\n8,\n9,red b\n")
     (tmp_path / "prompts.txt").write_text("one\n  \nred b\n")

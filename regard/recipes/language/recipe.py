@@ -95,7 +95,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         # Training needs no lines, and counting them reads the whole text.
         count = 0 if split == "train" else text.line_count
         inputs = View(count, lambda i: self.shorten_embedded(text.line(i)))
-        return Dataset(text, text.origin, inputs, notes=text.notes)
+        return Dataset(text, text.origin, inputs, names=View(count, text.line), notes=text.notes)
 
     def encode(self, dataset: Dataset[Corpus]) -> Dataset[Corpus]:
         return replace(dataset, targets=self.encode_corpus(dataset.data))

@@ -115,12 +115,9 @@ class BadInputs:
             self.count += 1
             is_cut = self.on_bad == "truncate" and not given.problem
             prepared.append(self._shorten(given) if is_cut else given)
-            value: Any = prepared[-1].value
-            if given.problem:
-                value = UserError(given.problem)
-            elif _is_blank(given):
-                value = ""  # white space alone, too, of which a language model has tokens
-            values.append(value)
+            # A language model has tokens of white space.
+            value: Any = "" if _is_blank(given) else prepared[-1].value
+            values.append(UserError(given.problem) if given.problem else value)
         return prepared, values
 
     def skip(self, given: Input, error: UserError) -> UserError:
@@ -128,7 +125,7 @@ class BadInputs:
         other is skipped."""
         if given.file and given.line and given.file not in str(error):
             error = UserError(f"{given.file}, line {given.line}: {error}")
-        if self.on_bad == "error" and not _is_blank(given):
+        if self.on_bad == "error" and (given.problem or not _is_blank(given)):
             raise error
         self.skipped += 1
         print_notice(f"skipped: {error}")
@@ -149,25 +146,21 @@ class BadInputs:
 
 def _is_blank(given: Input) -> bool:
     """Return True for a line of a file, or a cell of a table, that is empty but for white space."""
-    is_text = isinstance(given.value, str) and given.line is not None and not given.problem
-    return is_text and not given.value.strip()
+    return isinstance(given.value, str) and given.line is not None and not given.value.strip()
 
 
-def input_cells(given: Input, name: str, table: Path) -> dict[str, Any]:
-    """Return the columns of an input, with the name of a file relative to a table.
-
-    name: of the column of an input that is in no table.
-    """
-    cells, name = dict(given.columns), given.column or name
-    if given.source is not None:
-        cells.setdefault(name, given.source)
-        return cells
+def add_input(cells: dict[str, Any], given: Input, name: str, table: Path) -> dict[str, Any]:
+    """Return the columns of an input (in no table: one of this name), and the cells of its answer;
+    the name of a file is relative to the table that is written."""
+    inputs, name = dict(given.columns), given.column or name
     path = Path(given.folder, given.file or "")
-    if given.problem or path.is_absolute() or not path.exists():  # or in an archive
-        cells[name] = "" if given.problem else given.file
+    if given.source is not None:
+        inputs.setdefault(name, given.source)
+    elif given.problem or path.is_absolute() or not path.exists():  # or in an archive
+        inputs[name] = "" if given.problem else given.file
     else:
-        cells[name] = os.path.relpath(path, table.parent)
-    return cells
+        inputs[name] = os.path.relpath(path, table.parent)
+    return add_input_columns(cells, inputs)
 
 
 def add_input_columns(cells: dict[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,9 +12,8 @@ from typing import Any, Literal
 from regard.cli.inputs import (
     MANY,
     BadInputs,
-    add_input_columns,
+    add_input,
     check_words,
-    input_cells,
     is_single_input,
     read_inputs,
 )
@@ -190,8 +189,7 @@ class _TableRows:
             cells = shorten_numbers(row)
             if self.is_ranked:
                 cells = {"input": number, "rank": rank if found else None} | cells
-            inputs = input_cells(given, self.recipe.input_name, self.table.path)
-            self.table.write(add_input_columns(cells, inputs))
+            self.table.write(add_input(cells, given, self.recipe.input_name, self.table.path))
 
 
 class _CocoResults:

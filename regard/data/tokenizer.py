@@ -176,10 +176,6 @@ class Tokenizer(ABC):
         unknown = (part for number, part in self.parts(text) if number == self.specials.unk)
         return tuple(dict.fromkeys(unknown))
 
-    def count_unknown(self, ids: Iterable[int]) -> int:
-        """Return the number of unknown tokens of a text."""
-        return sum(number == self.specials.unk for number in ids)
-
     def is_unknown(self, ids: Iterable[int]) -> bool:
         """Return True if the ids of a text are all unk, but for spaces and those around it."""
         inner = {*ids} - {*self.text_ends.before, *self.text_ends.after}

@@ -33,9 +33,6 @@ ABOUT = (
     "single examples, such as the average precision of boxes, have no interval."
 )
 
-_FEW = 30
-"""Number of examples below which the quantiles of a bootstrap are known to be too narrow."""
-
 
 @settings
 class CompareOptions(DecodingOptions):
@@ -126,7 +123,7 @@ def _format(result: dict[str, Any]) -> str:
     else:
         title += "; 95 % intervals and p of the difference to the first run from "
         title += f"{result['samples']:,} samples"
-        title += ": too narrow, of so few examples" if result["examples"] < _FEW else ""
+        title += ": too narrow, of so few examples" if result["examples"] < 30 else ""
     if "perplexity" in result["metrics"] and any(
         path.startswith(("tokenizer.", "data.train")) for path in result["settings"]
     ):

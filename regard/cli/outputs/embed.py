@@ -6,14 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from regard.cli.inputs import (
-    MANY,
-    BadInputs,
-    add_input_columns,
-    check_words,
-    input_cells,
-    read_inputs,
-)
+from regard.cli.inputs import MANY, BadInputs, add_input, check_words, read_inputs
 from regard.cli.runs import UseOptions, check_new, load_trained, read_command, reading_settings
 from regard.data.arrays import stack_vectors
 from regard.data.tables import Input
@@ -69,7 +62,8 @@ def run(argv: list[str]) -> int:
     check_new(out, force=options.force)
     check_new(name_file, force=options.force)
     trained = load_trained(folder, options, record)
-    bad = BadInputs(trained, options.on_bad, shorten=trained.recipe.shorten_embedded)
+    shorten = getattr(trained.recipe, "shorten_embedded", None)
+    bad = BadInputs(trained, options.on_bad, shorten)
     inputs, vectors = list[Input](), list[Any]()
     with show_progress():
         for block in track(read_inputs(words, trained, skip_bad=bad.on_bad != "error"), "inputs"):
@@ -104,11 +98,10 @@ def _write_table(out: Path, inputs: Sequence[Input], vectors: Sequence[Any], nam
     """Write a row per input: its columns (or one of this name), then its vector."""
     width = stack_vectors(vectors).shape[1]
     columns = [f"vector_{number}" for number in range(1, width + 1)]
-    with open_table_atomically(out, dict.fromkeys(columns, float)) as table:
+    with open_table_atomically(out, {}) as table:
         for given, vector in zip(inputs, vectors, strict=True):
             numbers = None if vector is None else [float(str(number)) for number in vector]
+            cells: dict[str, Any] = {"vector": numbers}
             if out.suffix in (".csv", ".tsv"):
                 cells = dict(zip(columns, numbers or [None] * width, strict=True))
-            else:
-                cells = {"vector": numbers}
-            table.write(add_input_columns(cells, input_cells(given, name, out)))
+            table.write(add_input(cells, given, name, out))

@@ -382,19 +382,15 @@ class Recipe(ABC, Generic[ConfigT]):
             return [dict(zip(self.columns, one, strict=True)) for one in answer.ranked]
         return [dict(answer.json)]
 
-    def notify_unknown(self, tokenizer: Tokenizer, text: str, number: int) -> None:
-        """Report words or characters of an input that are not in the vocabulary."""
-        if parts := [repr(part) for part in tokenizer.unknown(text)]:
-            unknown = join_items(parts)
-            self.notify(f"input {number}: never seen in training, so read as unknown: {unknown}")
+    def notify_unknown(self, tokenizer: Tokenizer, ids: list[int], text: str, number: int) -> None:
+        """Report the words or characters of an input that are not in the vocabulary."""
+        if tokenizer.specials.unk in ids:
+            parts = join_items([repr(part) for part in tokenizer.unknown(text)])
+            self.notify(f"input {number}: never seen in training, so read as unknown: {parts}")
 
     def shorten(self, value: Any) -> Any:
         """Return an input cut to the maximum length of the model."""
         raise UserError(f"the recipe {self.run.recipe} has no maximum length to truncate to")
-
-    def shorten_embedded(self, value: Any) -> Any:
-        """Return an input cut to the maximum length of one that has a vector."""
-        return self.shorten(value)
 
     @abstractmethod
     def preprocess(self, given: Any, number: int) -> list[Any]:

@@ -129,8 +129,7 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
         if not ids:
             self.notify(f"input {number} is empty, and so is its output")
             return []
-        if self.source_tokenizer.specials.unk in ids:
-            self.notify_unknown(self.source_tokenizer, text, number)
+        self.notify_unknown(self.source_tokenizer, ids, text, number)
         return [Prompt(text, ids, number)]
 
     def forward(
@@ -163,8 +162,8 @@ class TextToTextRecipe(DecoderRecipe[ConfigT]):
         ends, target_ends = self.source_tokenizer.source_ends, self.tokenizer.target_ends
         source_ids = [*ends.before, *ids, *ends.after]
         whole = [*target_ends.before, *target_ids, *target_ends.after]
-        unknown = self.source_tokenizer.count_unknown(ids)
-        unknown += self.tokenizer.count_unknown(target_ids)
+        unknown = sum(number == self.source_tokenizer.specials.unk for number in ids)
+        unknown += sum(number == self.tokenizer.specials.unk for number in target_ids)
         return [TeacherInputs(source_ids, whole, unknown)]
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample:

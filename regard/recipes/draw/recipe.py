@@ -32,7 +32,7 @@ from regard.data.embedded.scenes import (
 )
 from regard.data.tables import is_table
 from regard.data.text.labels import Labels
-from regard.data.tokenizer import BOS, EOS, SOURCE_ENDS, SPECIALS, UNK, Tokenizer, load_tokenizer
+from regard.data.tokenizer import BOS, EOS, SOURCE_ENDS, SPECIALS, Tokenizer, load_tokenizer
 from regard.decode.guidance import sample_guided
 from regard.decode.teacher import trace_outputs
 from regard.errors import UserError
@@ -218,8 +218,7 @@ class DrawRecipe(Recipe[DrawRunConfig]):
             raise UserError(f"input {number} is empty: there is nothing to draw")
         if limit is not None and len(ids) >= limit:
             raise UserError(f"input {number} has {len(ids)} words, above the limit {limit - 1}")
-        if UNK in ids:
-            self.notify_unknown(self.tokenizer, text, number)
+        self.notify_unknown(self.tokenizer, ids, text, number)
         return [Prompt(text, ids, number)]
 
     def forward(

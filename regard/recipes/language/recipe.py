@@ -167,8 +167,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         ids = self.encode_text(given).tolist()
         if not ids:
             raise UserError(f"input {number} is empty: there is nothing to continue")
-        if self.tokenizer.specials.unk in ids:
-            self.notify_unknown(self.tokenizer, self._with_ends(given), number)
+        self.notify_unknown(self.tokenizer, ids, self._with_ends(given), number)
         return [Prompt(given, [*self._start.before, *ids], number)]
 
     def encode_scored(self, given: Any, number: int) -> list[TeacherInputs]:
@@ -179,7 +178,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         if not own:
             raise UserError(f"input {number} is empty: there is nothing to score")
         ids, windows = [*self._start.before, *own], []
-        unknown = self.tokenizer.count_unknown(own)
+        unknown = sum(token == self.tokenizer.specials.unk for token in own)
         for begin in range(0, max(1, len(ids) - 1), context):
             windows.append(TeacherInputs(None, ids[begin : begin + context + 1], unknown))
             unknown = 0  # counted with the first window
@@ -187,11 +186,9 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
 
     def shorten_embedded(self, value: str) -> str:
         """Return the beginning of a text that fits into the model's window."""
-        while self._window is not None:
-            count = len(self._start.before) + len(self.encode_text(value))
-            if count <= self._window:
-                break
-            value = value[: min(len(value) - 1, len(value) * self._window // count)]
+        window, before = self._window, len(self._start.before)
+        while window is not None and (count := before + len(self.encode_text(value))) > window:
+            value = value[: min(len(value) - 1, len(value) * window // count)]
         return value
 
     def preprocess_embedded(self, given: str, number: int) -> list[Prompt]:

@@ -9,14 +9,7 @@ from os.path import exists
 from pathlib import Path
 from typing import Any, Literal
 
-from regard.cli.inputs import (
-    MANY,
-    BadInputs,
-    add_input,
-    check_words,
-    is_single_input,
-    read_inputs,
-)
+from regard.cli.inputs import MANY, BadInputs, add_input, check_words, is_single_input, read_inputs
 from regard.cli.runs import DecodingOptions, check_new, input_settings, load_trained, read_command
 from regard.data.images.coco import read_coco
 from regard.data.tables import Input

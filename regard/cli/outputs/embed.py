@@ -96,12 +96,11 @@ def run(argv: list[str]) -> int:
 
 def _write_table(out: Path, inputs: Sequence[Input], vectors: Sequence[Any], name: str) -> None:
     """Write a row per input: its columns (or one of this name), then its vector."""
-    width = stack_vectors(vectors).shape[1]
-    columns = [f"vector_{number}" for number in range(1, width + 1)]
+    columns = [f"vector_{i + 1}" for i in range(stack_vectors(vectors).shape[1])]
     with open_table_atomically(out, {}) as table:
         for given, vector in zip(inputs, vectors, strict=True):
             numbers = None if vector is None else [float(str(number)) for number in vector]
             cells: dict[str, Any] = {"vector": numbers}
             if out.suffix in (".csv", ".tsv"):
-                cells = dict(zip(columns, numbers or [None] * width, strict=True))
+                cells = dict(zip(columns, numbers or [None] * len(columns), strict=True))
             table.write(add_input(cells, given, name, out))

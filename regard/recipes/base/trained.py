@@ -512,8 +512,7 @@ class TrainedRun:
                 file.write(valid_text(json.dumps(line, ensure_ascii=False)) + "\n")
 
     def read_results(self) -> tuple[Dataset[Any], Results]:
-        """Return the test data of the run, or validation data if it has none, and the metrics with
-        those of single examples."""
+        """Return the test data, or validation data if there is none, and its metrics by example."""
         if not self.recipe.has_test():
             self._own_test = self.recipe.encoded_val
         dataset = self._read_test(self.recipe)

@@ -160,7 +160,9 @@ def _check(part: Any) -> None:
         if field.name in _KNOWN[type(part)].split():
             values = _CHOICES.get(field.name, (value,))
         if not any(value is known or value == known for known in values):
-            raise UnsupportedModelError(f"its {field.name} is {short_repr(value)} ({kind})")
+            is_plain = isinstance(value, str | int | float)
+            shown = short_repr(value) if is_plain else "one that the page does not compute"
+            raise UnsupportedModelError(f"its {field.name} is {shown} ({kind})")
 
 
 def _text_settings(trained: Any) -> tuple[dict[str, Any], int]:

@@ -270,13 +270,13 @@ def build_detector(
 def _set_grid(core: Core, reader: Reader, *, first: int = 0) -> None:
     """Set the grid of positions that need one, behind the first items.
 
-    Raises: ValueError for a reader of other items.
+    Raises: UserError for a reader of other items.
     """
     positions = getattr(core, "positions", None)
     if isinstance(positions, GridRotary):
         grid = reader.grid if isinstance(reader, ImageReader) else None
         if grid is None:
-            raise ValueError("positions must not be rotary-2d but for images")
+            raise UserError("--model.core.positions must not be rotary-2d but for images")
         positions.grid, positions.first = grid, first
 
 

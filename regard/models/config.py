@@ -1,7 +1,7 @@
 """Configs of models as dataclasses, without torch: the help of the command line reads them."""
 
 from dataclasses import field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from regard.layers.positions.config import LearnedConfig, NoPositionsConfig
 from regard.models.cores.config import (
@@ -54,6 +54,8 @@ class ModelConfig(DecoderConfig):
 class ClassifierConfig:
     """Config of a classifier: an encoder, and the pooling of its states to one vector."""
 
+    has_grid: ClassVar[bool] = True
+    """True if its items may be those of a grid."""
     core: CoreConfig = field(default_factory=TransformerConfig)
     """transformer, recurrent or self-attentive; only the encoder is used."""
     pool: Literal[
@@ -86,7 +88,7 @@ class ClassifierConfig:
     """Loss of numbers: squared errors, or absolute errors, which are more robust to outliers."""
 
     def __post_init__(self) -> None:
-        check_core(self.core, encodes=True, decodes=False, has_grid=True)
+        check_core(self.core, encodes=True, decodes=False, has_grid=self.has_grid)
         self.pool_query.check_kernel(self.core.kernel)
         changed = self.pool_query.describe_choice()
         if self.pool != "attention" and changed:
@@ -117,6 +119,8 @@ class ClassifierConfig:
 @settings
 class TextClassifierConfig(ClassifierConfig, EmbeddingConfig):
     """Config of a classifier of texts: an encoder and attention pooling by a learned query."""
+
+    has_grid: ClassVar[bool] = False
 
 
 @settings

@@ -176,7 +176,8 @@ def _attention(
     details += [] if attention.query_norm is None else ["normalized queries and keys"]
     details += [] if attention.output_gate is None else ["gated"]
     if attention.register_keys is not None:
-        details.append(f"{attention.register_keys.shape[1]} registers")
+        count = attention.register_keys.shape[1]
+        details.append(f"{count} register{'s' if count > 1 else ''}")
     details += ["no W_o"] if isinstance(attention.output, nn.Identity) else []
     return Operation("multi-head " * (heads > 1) + name, ", ".join(filter(None, details)), inputs)
 

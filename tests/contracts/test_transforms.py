@@ -14,7 +14,7 @@ LEAST = {
     "contracts/untyped_exports.py": 3,
     "attention/untyped_linear.py": 3,
     "attention/untyped_memories.py": 6,
-    "training/untyped_compile.py": 6,
+    "training/untyped_compile.py": 7,
 }
 """For each file, the least number of its tests that run."""
 

@@ -330,6 +330,9 @@ def test_what_the_page_does_not_compute_is_refused(load_run, monkeypatch):
         UserError, match=r"the page cannot run this model: its .* is a Cosine, .*onnx"
     ):
         page_text(changed(trained, {"score": "cosine"}))
+    message = r"its gate is one that the page does not compute \(AttentionForm\); choose"
+    with pytest.raises(UserError, match=message):
+        page_text(changed(trained, {"gate": "head"}))
     fields = exchange_page._KNOWN[forms.BlockForm].replace("window", "")
     monkeypatch.setitem(exchange_page._KNOWN, forms.BlockForm, fields)
     page_text(trained)

@@ -14,7 +14,7 @@ from regard.layers.positions.config import GridRotaryConfig
 from regard.layers.read import Read
 from regard.look.hooks import record_weights
 from regard.models.build import build_classifier
-from regard.models.config import ClassifierConfig, TaggerConfig
+from regard.models.config import ClassifierConfig, TaggerConfig, TextClassifierConfig
 from regard.models.cores.config import RecurrentConfig, SelfAttentiveConfig, TransformerConfig
 from regard.models.readers.images import ImageReader
 from regard.models.readers.tokens import TokenReader, embedding_table
@@ -124,8 +124,9 @@ def test_rotary_positions_of_rows_and_columns_are_those_of_the_patches():
     close(model(images.roll(4, -1)), model(images))
     with pytest.raises(ValueError, match="positions must not be rotary-2d but for images"):
         texts(config)
-    with pytest.raises(ValueError, match="positions must not be rotary-2d but for images"):
-        TaggerConfig(core=core)
+    for kind in (TaggerConfig, TextClassifierConfig):
+        with pytest.raises(ValueError, match="positions must not be rotary-2d but for"):
+            kind(core=core)
 
 
 def test_options_without_effect_are_refused():

@@ -110,6 +110,7 @@ def test_places_of_norms_positions_and_cross_attention():
         ("1 of keys and values", {"key_heads": 1}),
         ("normalized queries and keys", {"qk_norm": "rms"}),
         ("no W_o", {"output_projection": False}),
+        ("1 register", {"registers": 1}),
         ("choice Sparse", {"choice": "sparse"}),
         ("score Dot", {"score": "dot"}),
         ("learned beta", {"beta": "learned"}),

@@ -206,15 +206,19 @@ BASE = {"positions": ROTARY, "window": 3}
     [
         (TaggerConfig, {"pattern": "SLL", "window": 3}, "divides 4, the number of blocks, got SLL"),
         (ModelConfig, {"pattern": "S/SSL", "window": 3}, "divides 4, .* got SSL"),
-        (LanguageModelConfig, {"pattern": "L/S", "window": 3}, "that of one stack, .* got L/S"),
+        (
+            LanguageModelConfig,
+            {"pattern": "L/S", "window": 3},
+            "^core.pattern must be .* got L/S",
+        ),
         (TaggerConfig, {"window": 3, "inducing_points": 2}, "window must not .* inducing_points"),
         (ModelConfig, {"window": 3, "inducing_points": 2, "pattern": "S"}, "window must not"),
         (TaggerConfig, BASE, "positions.window_base needs blocks"),
         (TaggerConfig, {"positions": ROTARY}, "positions.window_base needs blocks"),
         (ModelConfig, BASE | {"pattern": "S"}, "positions.window_base needs blocks"),
         (TaggerConfig, BASE | {"pattern": "SN"}, "positions.window_base needs blocks"),
-        (TaggerConfig, {"pattern": "LN"}, "other blocks must have .* got LN and sinusoidal"),
-        (TaggerConfig, {"pattern": "N", "positions": AlibiConfig()}, "pattern has N"),
+        (TaggerConfig, {"pattern": "LN"}, "must have blocks S or L, .* got LN and sinusoidal"),
+        (TaggerConfig, {"pattern": "N", "positions": AlibiConfig()}, "core.pattern with N must"),
     ],
 )
 def test_patterns_that_do_not_fit_a_model_are_refused(kind, fields, message):
@@ -239,7 +243,7 @@ def test_a_block_without_positions_is_a_block_of_a_model_without_them(positions)
     assert not torch.equal(core.encoder[1](items(), None), bare.encoder[1](items(), None))
     if isinstance(positions, RotaryConfig):
         Transformer(**SMALL, layers=2, pattern="LN", positions=Rotary(4), encodes=False)
-    with pytest.raises(ValueError, match="pattern has N"):
+    with pytest.raises(ValueError, match="pattern with N must have blocks S or L"):
         Transformer(**SMALL, layers=2, pattern="LN", positions=Sinusoidal(12), encodes=False)
 
 

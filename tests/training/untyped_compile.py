@@ -11,6 +11,8 @@ from torch import nn
 from regard.cli.main import main
 from regard.errors import UserError
 from regard.layers.blocks import DecoderBlock, EncoderBlock
+from regard.layers.positions.config import RotaryConfig
+from regard.models.cores.transformer import Transformer
 from regard.training.distribution import Replica, World
 from regard.training.step import add_gradients
 from tests.helpers import close
@@ -75,6 +77,20 @@ def test_layers_and_lengths_share_a_few_graphs(
     torch._dynamo.utils.counters.clear()
     assert main([*words, "--train.compile", "true", "--train.precision", "float32"]) == 0
     assert 0 < len(graphs) <= 3
+    assert not torch._dynamo.utils.counters["graph_break"]
+
+
+def test_rotary_positions_with_yarn_are_compiled_and_exported(graphs: list[Any]) -> None:
+    positions = RotaryConfig(scaling="yarn", original_max_length=16)
+    fields = {"layers": 1, "width": 8, "heads": 2, "feedforward": 8, "positions": positions}
+    block, items = Transformer(**fields, encodes=False).decoder[0], torch.randn(2, 9, 8)
+    expected = block(items, None)
+    exported = torch.export.export(block, (items, None)).module()
+    close(exported(items, None), expected)
+    torch._dynamo.utils.counters.clear()
+    block.compile(dynamic=True)
+    close(block(items, None), expected)
+    assert graphs
     assert not torch._dynamo.utils.counters["graph_break"]
 
 

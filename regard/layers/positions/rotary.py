@@ -96,14 +96,15 @@ class YarnScaling:
         return 0.1 * math.log(self.factor) + 1 if given is None else given
 
     def __call__(self, rates: Float[Tensor, " pair"]) -> Float[Tensor, " pair"]:
-        step = -math.log(float(rates[1])) if len(rates) > 1 else 1.0  # the first pair is kept
+        # In tensors: compiled and exported code has no condition on the rates.
+        step = -rates[1].log() if len(rates) > 1 else rates.new_ones(())  # the first pair is kept
         turns = self.original_max_length / (2 * math.pi)  # of the first pair
         first, last = (math.log(turns / r) / step for r in (self.beta_fast, self.beta_slow))
         if self.truncate:
-            first, last = math.floor(first), math.ceil(last)
-        first, last = max(first, 0), min(last, 2 * len(rates) - 1)
+            first, last = first.floor(), last.ceil()
+        first, last = first.clamp(min=0), last.clamp(max=2 * len(rates) - 1)
         numbers = torch.arange(len(rates), dtype=rates.dtype, device=rates.device)
-        slow = ((numbers - first) / max(last - first, 1e-3)).clamp(0, 1)
+        slow = ((numbers - first) / (last - first).clamp(min=1e-3)).clamp(0, 1)
         return rates * (1 - slow + slow / self.factor)
 
 
@@ -185,7 +186,7 @@ class Rotary(PositionalEncoding):
         """Return cosines and sines (time, pair) of the angles, computed in float64, times the
         attention_factor of the scaling."""
         count, device = vectors.shape[-2], vectors.device
-        no_table = torch.compiler.is_exporting()  # a table in the graph would limit the length
+        no_table = torch.compiler.is_compiling()  # a table in the graph would limit the length
         if no_table or isinstance(start, Tensor) or start < 0 or vectors.dtype == torch.float64:
             cos, sin = self._turns(torch.arange(count, device=device) + start)
             dtype = torch.promote_types(vectors.dtype, torch.float32)

@@ -298,8 +298,8 @@ class TransformerConfig(ChoiceConfig):
                 raise ValueError(f"positions must not be {positions.name} with pattern={pattern}")
         if "N" in used and not (acts_in_blocks and used & {"L", "S"}):
             raise ValueError(
-                f"pattern has N, without positions: other blocks must have rotary, alibi or "
-                f"relative ones, got {pattern} and {positions.name}"
+                f"pattern with N must have blocks S or L, whose positions are rotary, alibi or "
+                f"relative, got {pattern} and {positions.name}"
             )
         has_base = isinstance(positions, RotaryConfig) and positions.window_base is not None
         if has_base and (self.window is None or not used >= {"S", "L"}):
@@ -454,9 +454,12 @@ def check_core(core: CoreConfig, *, encodes: bool, decodes: bool, has_grid: bool
     has_grid: True if the items may be those of a grid.
     """
     if isinstance(core, TransformerConfig):
-        core.letters(encodes=encodes, decodes=decodes)
+        try:
+            core.letters(encodes=encodes, decodes=decodes)
+        except ValueError as error:
+            raise ValueError(f"core.{error}") from error
         if isinstance(core.positions, GridRotaryConfig) and not has_grid:
-            raise ValueError("positions must not be rotary-2d but for images")
+            raise ValueError("core.positions must not be rotary-2d but for images")
     if not isinstance(core, RecurrentConfig) or (encodes and decodes):
         return
     changed, part = core.describe_choice(), "an encoder" if encodes else "a decoder"

@@ -61,7 +61,7 @@ def check(part: Any, batch: Batch | None = None, *, dim: int = 8, heads: int = 2
                     continue
                 try:
                     contract(case)
-                except (AssertionError, RuntimeError, ValueError) as error:
+                except (AssertionError, RuntimeError, TypeError, ValueError) as error:
                     kind, text = type(part).__name__, contract.__doc__.rstrip(".")
                     raise AssertionError(f"{kind} breaks a contract: {text}: {error}") from error
 
@@ -133,7 +133,8 @@ class _Items:
         return self.part(items, start) if is_encoding else self.part(items)
 
     def check_ranges(self) -> None:
-        """A range of the items is that of the whole."""
+        """The shape is kept, and a range of the items is that of the whole."""
+        assert self.whole.shape == self.items.shape, f"got {tuple(self.whole.shape)}"
         for first, last in RANGES:
             _same(self.at(self.items[:, first:last], first), self.whole[:, first:last])
 

@@ -136,6 +136,20 @@ class Average(nn.Module):
         return items - self.mean
 
 
+class Pair(regard.MultiHead):
+    """Keys and values without their mask."""
+
+    def pairs(self, memory: KeyValueCache) -> Any:
+        return memory.keys, memory.values
+
+
+class Narrow(nn.Module):
+    """Feed-forward network of one number, which would be added to all of an item."""
+
+    def forward(self, items: Tensor) -> Tensor:
+        return items[..., :1]
+
+
 class Unread(regard.MultiHead):
     """Attention that is right, without its Read."""
 
@@ -191,7 +205,7 @@ def language_model(**parts: Any) -> regard.Model:
         (FirstRow(), "Selected rows are rows of the whole"),
         (CountsMask(), "Masks of every shape"),
         (NoPosition(), "Steps equal all items at once"),
-        (OfTheCall(), "A range of the items"),
+        (OfTheCall(), "The shape is kept, and a range"),
         (FromSizes(), "Tiles are rows of the whole"),
         (BiasFromSizes(), "Tiles are rows of the whole"),
         (TooFew(), "Selected rows and the interval"),
@@ -199,7 +213,7 @@ def language_model(**parts: Any) -> regard.Model:
         (AcrossRows(), "Selected rows are rows of the whole"),
         (OwnScale(16, 2), "Steps equal all items at once"),
         (Reversed(16, 2), "Steps equal all items at once"),
-        (Restarts(), "A range of the items"),
+        (Restarts(), "The shape is kept, and a range"),
         (language_model(feedforward=AcrossRows), "Rows do not depend on their batch"),
         (language_model(feedforward=Ahead), "Rows do not depend on their batch"),
     ],
@@ -215,6 +229,7 @@ def test_broken_contract_is_named_with_the_part(part: Any, contract: str) -> Non
     ("part", "message"),
     [
         (language_model(feedforward=Listed), "Listed.layers holds a Linear that is not registered"),
+        (Narrow(), "Narrow breaks a contract: The shape is kept.*got .3, 7, 1."),
         (Average(), "Average.mean holds a Tensor that is not registered"),
         (Unread(16, 2), "Unread breaks a contract: Recording .*: nothing was recorded"),
     ],
@@ -238,6 +253,8 @@ def test_part_and_random_numbers_are_left_as_they_were() -> None:
 def test_what_is_no_part_is_refused() -> None:
     with pytest.raises(TypeError, match=r"part must be a Mask, .* or a Model, got str"):
         check("causal")
+    with pytest.raises(TypeError, match=r"Pair\.pairs must return memory\.with_pairs"):
+        check(Pair(16, 2))
     with pytest.raises(TypeError, match="got SeriesReader"):
         check(regard.SeriesReader(2, 16, window=1))
     classes = regard.Model(

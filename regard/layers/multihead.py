@@ -356,6 +356,8 @@ class MultiHead(nn.Module):
         return LinearForm(torch.eye(size, dtype=weight.dtype, device=weight.device), None)
 
     def _read(self, queries: Tensor, memory: Any, mask: Mask | None, bias: Any) -> Tensor:
+        if isinstance(memory, tuple):
+            raise TypeError(f"{type(self).__name__}.pairs must return memory.with_pairs(...)")
         if self.register_keys is None:
             return self.read(queries, memory, mask=mask, bias=bias)
         return self.read(queries, memory, mask=mask, bias=bias, registers=self._registers())

@@ -54,6 +54,9 @@ class Residual(nn.Module):
         norm, dropout = self.norm, self.dropout
         has_dropout = runs_original_forward(Dropout, dropout)
         output = part(norm(items) if self.order == "pre" else items)
+        if output.shape != items.shape:
+            sizes = f"{tuple(items.shape)}, got {tuple(output.shape)}"
+            raise ValueError(f"attention and feedforward must keep the shape of items, {sizes}")
         if self.scale is not None:
             output = output * self.scale
         if self.order == "pre":

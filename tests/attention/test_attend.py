@@ -8,7 +8,7 @@ from torch._subclasses import FakeTensorMode
 
 from regard.attention.attend import attend, attention_weights
 from regard.attention.biases import DistanceBias
-from regard.attention.choices import Choice, Soft
+from regard.attention.choices import Choice, SinkSoft, Soft
 from regard.attention.kernels import flex, selection
 from regard.attention.kernels.selection import KERNELS
 from regard.attention.masks import causal, dense, padding
@@ -333,6 +333,7 @@ def _refused() -> dict[str, dict]:
             "bias": torch.eye(4).to_sparse(),
         },
         "beta must broadcast to the rows": {"memory": pair, "choice": Soft(torch.ones(2, 1))},
+        "sink must broadcast to the rows": {"memory": pair, "choice": SinkSoft(2)},
     }
     return {message: {"query": query} | arguments for message, arguments in reads.items()}
 

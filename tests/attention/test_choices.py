@@ -128,7 +128,7 @@ def test_sinks_and_sigmoids_follow_their_formulas(masked):
     count = allowed.sum(-1, keepdim=True)
     expected = allowed / (1 + count * (-2 * scores).exp())
     close(Sigmoid(beta=2.0)(scores, allowed if masked else None), expected)
-    with pytest.raises(ValueError, match="sink must have a score for each head"):
+    with pytest.raises(ValueError, match="sink must broadcast to the rows"):
         choice.check((2, 5), QUERIES)
 
 

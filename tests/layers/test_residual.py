@@ -27,6 +27,15 @@ def test_pre_normalizes_the_input_of_the_sublayer():
     close(Residual(7, order="pre").double()(items, torch.sin), items + normalized(items).sin())
 
 
+@pytest.mark.parametrize("order", ["pre", "post", "none"])
+@pytest.mark.usefixtures("no_shape_checks")
+def test_sublayer_of_another_shape_is_refused(order):
+    with pytest.raises(
+        ValueError, match=r"must keep the shape of items, \(2, 3, 4\), got \(2, 3, 1\)"
+    ):
+        Residual(4, order=order)(torch.randn(2, 3, 4), lambda items: items[..., :1])
+
+
 def test_post_output_has_mean_zero_and_variance_one():
     out = Residual(64)(torch.randn(5, 64) * 3 + 2, lambda x: x)
     close(out.mean(-1), torch.zeros(5))

@@ -52,7 +52,15 @@ class Choice(nn.Module):
         return self
 
     def check(self, leading: tuple[int, ...], num_queries: int) -> None:
-        """Raise ValueError unless the choice fits a read of this shape."""
+        """Raise ValueError unless the tensors of the form fit a read of this shape."""
+        form, rows = self.form() or SoftmaxForm(), (*leading, num_queries, 1)
+        for name, value in zip(form._fields, form, strict=True):
+            if not isinstance(value, Tensor):
+                continue
+            sizes = tuple(value.shape)
+            fits = all(size in (1, row) for size, row in zip(sizes[::-1], rows[::-1], strict=False))
+            if len(sizes) > len(rows) or not fits:
+                raise ValueError(f"{name} must broadcast to the rows {rows}, got shape {sizes}")
 
     def form(self) -> SoftmaxForm | None:
         """Return the formula of the weights for fused kernels; None if they support none of it."""
@@ -116,15 +124,6 @@ class Soft(Choice):
     @property
     def beta(self) -> float | Tensor:
         return self._fixed_beta if self.log_beta is None else self.log_beta.exp()
-
-    def check(self, leading: tuple[int, ...], num_queries: int) -> None:
-        beta = self._fixed_beta if self.log_beta is None else self.log_beta
-        if not isinstance(beta, Tensor):
-            return
-        sizes, rows = tuple(beta.shape), (*leading, num_queries, 1)
-        fits = all(size in (1, row) for size, row in zip(sizes[::-1], rows[::-1], strict=False))
-        if len(sizes) > len(rows) or not fits:
-            raise ValueError(f"beta must broadcast to the rows {rows}, got shape {sizes}")
 
     def form(self) -> SoftmaxForm:
         return SoftmaxForm(self.beta)

@@ -27,11 +27,6 @@ class SinkSoft(Choice):
         self.soft = Soft(beta, learn=learn)
         self.sink = None if num_heads is None else nn.Parameter(torch.zeros(num_heads, 1, 1))
 
-    def check(self, leading: tuple[int, ...], num_queries: int) -> None:
-        self.soft.check(leading, num_queries)
-        if self.sink is not None and len(self.sink) not in (1, *leading[-1:]):
-            raise ValueError(f"sink must have a score for each head of {leading}, got {self.sink}")
-
     def form(self) -> SoftmaxForm:
         return SoftmaxForm(self.soft.beta, 0.0 if self.sink is None else self.sink)
 

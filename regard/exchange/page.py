@@ -175,7 +175,8 @@ def _text_settings(trained: Any) -> tuple[dict[str, Any], int]:
             "target": _tokenizer(tokenizer),
             "context": context,
             "before": tokenizer.text_ends.before,
-            "banned": tokenizer.banned,
+            "banned": recipe.banned,
+            "eos": tokenizer.specials.eos,
             "temperature": recipe.config.sample.temperature or 1.0,
         }
         return text, context

@@ -267,6 +267,15 @@ def test_texts_of_a_language_model(kind, load_run, open_page):
         assert found["tokens"][: len(ids) - 1] == ids[1:]
         everything = tokenizer.decode([ids[0], *found["tokens"]])
         assert found["output"] == everything[len(tokenizer.decode(ids)) :]
+    config = trained.recipe.config
+    data = replace(config.data, train=("documents.jsonl",))  # whose texts end with EOS
+    trained.recipe.config = replace(config, data=data)
+    page, ended = open_page(trained, "a b"), 0
+    for seed in range(8):
+        tokens = run_text(page, "a b", topK=30, seed=seed, length=30)["tokens"]
+        assert EOS not in tokens[:-1]
+        ended += tokens[-1] == EOS
+    assert ended > 0
 
 
 def test_output_and_attention_follow_the_text(load_run, open_page):

@@ -66,7 +66,7 @@ export interface Translation {
 export interface Language {
   kind: "language";
   target: TokenizerFile;
-  before: number[]; banned: number[];
+  before: number[]; banned: number[]; eos: number | null;
   context: number; temperature: number;
 }
 

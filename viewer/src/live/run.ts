@@ -143,6 +143,7 @@ export class LanguageRun extends Run {
       ids.push(this.choose(this.logits.at(-1)!, topK, random()));
       this.inputs.push({ id: ids.at(-1)!, text: "" });
       this.output = this.target.decode(ids).slice(this.target.decode(prompt).length);
+      if (ids.at(-1) === this.rules.eos) return;
     }
     this.isCut = most > 0 && most < length;
   }

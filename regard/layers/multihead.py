@@ -163,16 +163,14 @@ class MultiHead(nn.Module):
             self.output = Linear(heads_dim, output_dim, bias=output_bias)
         self.query_norm = None if qk_norm is None else qk_norm(head_dim)
         self.key_norm = None if qk_norm is None else qk_norm(head_key_dim)
+        if gate not in ("none", "head", "element"):
+            raise ValueError(f"gate must be none, head or element, got {gate!r}")
         self.output_gate: Linear | None = None
         if gate != "none":
             num_gates = num_heads if gate == "head" else heads_dim
             self.output_gate = Linear(query_dim, num_gates, bias=projection_bias)
-        self.register_keys: nn.Parameter | None = None
-        self.register_values: nn.Parameter | None = None
-        if registers:
-            shape = key_heads, registers
-            self.register_keys = nn.Parameter(torch.randn(*shape, head_key_dim))
-            self.register_values = nn.Parameter(0.02 * torch.randn(*shape, head_value_dim))
+        self.register_keys = _create_registers(registers, key_heads, head_key_dim)
+        self.register_values = _create_registers(registers, key_heads, head_value_dim, std=0.02)
         self.read, self.positions = read, positions
         if positions is not None:
             self._check_rotation(positions)
@@ -492,6 +490,13 @@ class MultiHead(nn.Module):
             kind = type(positions).__name__
             raise ValueError(f"{kind}.{name} must keep the shape of queries and keys, {sizes}")
         return rotated
+
+
+def _create_registers(
+    count: int, heads: int, size: int, *, std: float = 1.0
+) -> nn.Parameter | None:
+    check_integer("registers", count, 0)
+    return nn.Parameter(std * torch.randn(heads, count, size)) if count else None
 
 
 def _split_heads(items: Tensor, num_heads: int) -> Tensor:

@@ -84,6 +84,8 @@ class WrittenAttention(nn.Module):
     ):
         super().__init__()
         check_integer("num_heads", num_heads, 1)
+        if decay not in ("item", "head", "none"):
+            raise ValueError(f"decay must be item, head or none, got {decay!r}")
         head_dim = -(-query_dim // num_heads) if head_dim is None else head_dim
         value_dim = head_dim if head_value_dim is None else head_value_dim
         self.num_heads, self.memory_class = num_heads, memory

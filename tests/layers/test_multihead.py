@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -27,6 +28,7 @@ from regard.layers.multihead import MultiHead
 from regard.layers.norms import RMSNorm
 from regard.layers.positions.rotary import Rotary
 from regard.layers.read import Read
+from regard.layers.written import WrittenAttention
 from regard.look.hooks import record_weights
 from tests.helpers import close
 
@@ -329,6 +331,17 @@ def test_projections_without_bias_have_none():
         for name, _ in make_odd_sizes(projection_bias=False).named_parameters()
         if "bias" in name
     ] == []
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+def test_unknown_gates_and_decays_are_refused():
+    wrong: Any = "heads"
+    with pytest.raises(ValueError, match="gate must be none, head or element, got 'heads'"):
+        MultiHead(6, num_heads=6, gate=wrong)
+    with pytest.raises(ValueError, match="registers must be at least 0, got -1"):
+        MultiHead(6, num_heads=6, registers=-1)
+    with pytest.raises(ValueError, match="decay must be item, head or none, got 'heads'"):
+        WrittenAttention(6, num_heads=6, decay=wrong)
 
 
 def test_multihead_rejects_invalid_heads():

@@ -14,6 +14,8 @@ from regard.ops.gru import product_dtype
 
 _MIN_PRODUCT_WITH_GRADIENTS = 6 << 20
 """Multiplications from which oneDNN is faster for products with gradients, calls included."""
+_MAX_KEY_DIM = 128
+"""Rows of the matrix of a memory that fit the registers of a GPU's program."""
 _VECTOR = 64
 """Bytes of a row from which torch vectorizes a softmax; below it is 5 to 15 times as slow."""
 
@@ -107,6 +109,19 @@ def _accepts_write(*tensors: Tensor | None) -> bool:
     return not needs_grad and is_plain(*parts, dtypes=(torch.float32,))
 
 
+def _accepts_scan(*tensors: Tensor | None) -> bool:
+    parts = [tensor for tensor in tensors if tensor is not None]
+    needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in parts)
+    *_, key_dim, value_dim = parts[-1].shape
+    fits = key_dim <= _MAX_KEY_DIM and parts[-1].shape == (*parts[0].shape[:-3], key_dim, value_dim)
+    return fits and not needs_grad and all(_is_wide_on_cuda(tensor) for tensor in parts)
+
+
+def _is_wide_on_cuda(tensor: Tensor) -> bool:
+    is_plain_cuda = type(tensor) is Tensor and tensor.is_cuda
+    return is_plain_cuda and tensor.dtype == torch.float32 and tensor.numel() > 0
+
+
 def _accepts_cuda_scores(scores: Tensor) -> bool:
     is_plain_cuda = type(scores) is Tensor and scores.is_cuda and scores.is_contiguous()
     dtypes = torch.float32, torch.bfloat16, torch.float16
@@ -130,6 +145,7 @@ OPERATIONS = {
         _accepts_cuda_scores, "token_loss_gpu:exponentiate_rows", requires="triton"
     ),
     "accumulate": Native(is_plain, "token_loss:accumulate"),
+    "scan_chunks.cuda": Native(_accepts_scan, "delta_rule_gpu:scan", requires="triton"),
     "write": Native(_accepts_write, "delta_rule:write"),
     "softmax": Native(_accepts_softmax, "rows:softmax"),
     "dropout": Native(is_plain, "dropout.autograd:drop"),

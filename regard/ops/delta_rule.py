@@ -74,7 +74,7 @@ def recur(query: Queries, writes: Writes, state: State) -> tuple[Outputs, State]
 
 
 def by_chunks(query: Queries, writes: Writes, state: State) -> tuple[Outputs, State]:
-    """Compute chunks of CHUNK items, one after another."""
+    """Compute chunks of CHUNK items, one after another: on a GPU in a kernel, without gradients."""
     time = query.shape[-2]
     query, keys, values, log_decay = (_split(x) for x in (query, *writes[:3]))
     decay = log_decay.cumsum(-2)
@@ -87,6 +87,10 @@ def by_chunks(query: Queries, writes: Writes, state: State) -> tuple[Outputs, St
         solved = solve_triangular(system, right, upper=False, unitriangular=True)
         values, old = solved.split((values.shape[-1], keys.shape[-1]), -1)
     remaining, keys = last.exp(), keys * (last - decay).exp()
+    implementation = native("scan_chunks.cuda", pairs, reads, keys, remaining, values, old, state)
+    if implementation is not None:
+        out, state = implementation.run(pairs, reads, keys, remaining, values, old, state)
+        return out[..., :time, :], state
     outputs = [query[..., 0, :0, :] @ state]
     for i in range(query.shape[-3]):
         new = values[..., i, :, :]

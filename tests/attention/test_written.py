@@ -79,11 +79,11 @@ def test_compiled_loops_equal_the_formula_and_leave_the_old_state(monkeypatch, k
 
     monkeypatch.setattr("regard.ops.delta_rule.native", spy)
     assert write(query, writes, state)[0].requires_grad
-    assert ran == [None]
+    assert not any(ran)
     with torch.no_grad():
         for actual, expected in zip(write(query, writes, state), formula, strict=True):
             close(actual, expected)
-    assert ran[1] is not None
+    assert ran[-1] is not None
     assert torch.equal(state, before)
 
 

@@ -66,10 +66,14 @@ install-browser: install-test
 	then apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium fonts-dejavu-core >/dev/null; \
 	else $(BIN)/playwright install chromium; fi
 
+# A smaller model than that of the recipe, in fewer examples (benchmarks/README.md).
+DEMO_OPTIONS := --model.core.layers 2 --model.core.decoder-layers 1 --model.core.positions rotary \
+	--source-tokenizer.vocab-size 800 --train.optimizer muon --train.batch-tokens 2048 \
+	--train.steps 1000 --train.warmup 50 --train.validate-every 500
 # The run folder belongs to this target alone: it starts afresh every time.
 demo: install
 	@rm -rf $(DEMO)
-	$(BIN)/regard train dates --run $(DEMO)
+	$(BIN)/regard train dates --run $(DEMO) $(DEMO_OPTIONS)
 	$(BIN)/regard evaluate $(DEMO)
 	printf '%s\n' "3 maart 2019" "Tuesday, 12th of May 1998" "samedi 14 juillet 2029" "4. huhtikuuta 2011" \
 		| $(BIN)/regard predict $(DEMO) -

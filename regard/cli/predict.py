@@ -27,7 +27,8 @@ ABOUT = (
     "Predict the output for each INPUT: a text; a file, which is an image, a sound ..., or a table "
     "as for training (.tsv, .csv, .jsonl, .conll, COCO), whose targets are ignored, or has one "
     "input per line; a folder; or standard input, line by line (with - or nothing). Prints one "
-    "line per input, after the name of the file where inputs are several files; with "
+    "line per input, after the name of the file where inputs are several files, and the answer to "
+    "a single text of the command line with its line ends; with "
     "--decode.n-best N (--n-best N for classes), N rows of input number, rank, score and text, "
     "separated by tabs. docs/answers.md describes the objects of --json, and tables."
 )
@@ -77,7 +78,8 @@ def run(argv: list[str]) -> int:
         is_named = len(words) > 1 and any(map(exists, words))
     else:
         is_named = len(words) > 1 or not is_single_input(words[0], trained)
-    predictor = _Predictor(trained, options, is_named=is_named)
+    is_single = len(words) == 1 and out is None
+    predictor = _Predictor(trained, options, is_named=is_named, is_single=is_single)
     results: Any = _CocoResults(words, trained) if options.coco else predictor
     with ExitStack() as stack:
         # Answers on a terminal show how far it is.
@@ -123,8 +125,9 @@ def _all_boxes(run: Run) -> tuple[Any, list[str]]:
 class _Predictor:
     """Answers blocks of inputs, and prints the answers: JSON, several ranked ones, or lines."""
 
-    def __init__(self, trained: Any, options: PredictOptions, *, is_named: bool):
-        self.trained, self.options, self.is_named = trained, options, is_named
+    def __init__(self, trained: Any, options: PredictOptions, *, is_named: bool, is_single: bool):
+        self.trained, self.options = trained, options
+        self.is_named, self.is_single = is_named, is_single
         config = trained.config
         decode = getattr(config, "decode", None)
         self.is_ranked = getattr(config, "n_best", getattr(decode, "n_best", 1)) > 1
@@ -162,6 +165,9 @@ class _Predictor:
             print(name or number, "", "", "", sep="\t")
         else:
             lines = [] if is_bad else answer.lines
+            is_text = self.is_single and given.file is None
+            if is_text and not is_bad and isinstance(answer.value, str):
+                lines = [answer.value]
             if name is not None:
                 lines = [f"{name}\t{line}" for line in lines] or [name]
             print("\n".join(lines))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from regard.attention.masks import Padded
 from regard.cli.main import main
 from regard.data.tokenizer import BOS, EOS, SPECIALS, Ends, Specials
 from regard.errors import UserError
@@ -211,6 +212,19 @@ def test_lines_are_scored_and_the_corpus_as_evaluate_reports_it(run, tmp_path, c
     assert message in failure(capsys, f"score {run}/run {tmp_path}/lines.txt b.txt")
 
 
+def test_the_continuation_of_a_single_prompt_is_printed_with_its_line_ends(run, tmp_path, capsys):
+    prompt, words = "sat on the log", f"{run}/run --sample.length 10 --sample.temperature 0"
+    (text,) = load(run / "run").predict([prompt], length=10, temperature=0)
+    assert "\n" in text
+    line = text.replace("\n", " ")
+    assert printed(capsys, f"predict {words}", prompt) == f"{text}\n"
+    assert printed(capsys, f"predict {words}", prompt, prompt) == f"{line}\n{line}\n"
+    (tmp_path / "prompts.txt").write_text(prompt)
+    assert printed(capsys, f"predict {words} {tmp_path}/prompts.txt") == f"{line}\n"
+    printed(capsys, f"predict {words} --out {tmp_path}/out.txt", prompt)
+    assert (tmp_path / "out.txt").read_text() == f"{line}\n"
+
+
 def test_texts_that_cannot_be_looked_at_are_named(run):
     trained = load(run / "run")
     if trained.config.model.core.name == "transformer":
@@ -271,6 +285,30 @@ def test_a_continuation_ends_where_the_documents_of_training_end(run_of_document
     assert ids[-1] == EOS
 
 
+def test_a_document_is_scored_with_eos_before_and_after_it(run_of_documents, tmp_path, capsys):
+    """In `evaluate`, each window (of 16 tokens) begins at the EOS before the second text, or the
+    third."""
+    texts, nats = ["one two. one two", "red blue. red b", "two. one two. r"], []
+    trained = load(run_of_documents, notify=lambda _: None)
+    for count in (1, 3):
+        lines = [json.dumps({"text": text}) for text in texts[:count]]
+        (tmp_path / "texts.jsonl").write_text("\n".join(lines))
+        found = trained.evaluate(tmp_path / "texts.jsonl")
+        nats.append(found["nll"] * found["examples"])
+    shown = printed(capsys, f"score {run_of_documents} {tmp_path}/texts.jsonl --json")
+    first, second, third, total = map(json.loads, shown.splitlines())
+    assert [first["tokens"], second["tokens"], third["tokens"]] == [17, 16, 16]
+    assert second["log_prob"] + third["log_prob"] == pytest.approx(nats[0] - nats[1], rel=1e-5)
+    assert total["tokens"] == found["examples"] + 1
+    log_prob, ids = 0.0, [EOS, *trained.recipe.encode_text("red"), EOS]
+    target = Padded(torch.tensor([ids]), torch.tensor([5]))
+    with torch.no_grad():
+        log_p = trained.model(None, target)[0].log_softmax(-1)
+    for step, token in enumerate(ids[1:]):
+        log_prob += float(log_p[step, token])
+    assert trained.score(["red"])[0]["log_prob"] == pytest.approx(log_prob, rel=1e-5)
+
+
 def test_runs_with_other_contexts_compare_on_the_same_text(run, run_of_documents, capsys):
     words = f"compare {run}/run {run_of_documents} --data.test {run}/test.txt"
     text = printed(capsys, words)
@@ -298,10 +336,14 @@ def test_prompts_and_texts_of_tables_and_blank_lines_of_files(run_of_documents, 
         ("8", None),
         ("9", "lue."),
     ]
-    text = printed(capsys, f"score {run_of_documents} {tmp_path}/prompts.csv --on-bad skip --json")
-    first, second, total = map(json.loads, text.splitlines())
-    assert (first["id"], first["text"], second["id"], second["line"]) == ("7", "one", "9", 4)
-    assert total["tokens"] == 2 + 4
+    text = printed(capsys, f"score {run_of_documents} {tmp_path}/prompts.csv --json")
+    first, blank, last, total = map(json.loads, text.splitlines())
+    assert (first["id"], first["text"], last["id"], last["line"]) == ("7", "one", "9", 4)
+    assert (blank["id"], blank["log_prob"]) == ("8", None)
+    assert total["tokens"] == 4 + 6
+    (tmp_path / "blank.txt").write_text("\n \n")
+    message = failure(capsys, f"score {run_of_documents} {tmp_path}/blank.txt")
+    assert "blank.txt: has no text that is not blank" in message
     assert "no such file" in failure(capsys, f"score {run_of_documents} {tmp_path}/none.csv")
     (tmp_path / "long.csv").write_text("id,text\n7,one two. ONE two. three.\n")
     command(

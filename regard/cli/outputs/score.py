@@ -20,8 +20,10 @@ from regard.system.table_writer import SUFFIXES, TableWriter, open_table_atomica
 USAGE = "regard score RUN FILE|- [TARGETS] [options]"
 ABOUT = (
     "Compute the log-probability of given texts: by a run of language, of each line of FILE that "
-    "is not blank, or of the text in each row of a table; by a run of translate or dates, of the "
-    "target of each pair given its source, in a table or in two text files. Prints a row per text, "
+    "is not blank, or of the text in each row of a table, and if the run was trained on a table, "
+    "with the token EOS before each text, which is only read, and after it; by a run of translate "
+    "or dates, of the target of each pair given its source, in a table or in two text files. "
+    "Prints a row per text, "
     "separated by tabs: `log_prob`, the natural logarithm, a sum over the tokens; `tokens`; "
     "`perplexity`, exp(-log_prob / tokens), a mean per token; `unknown`, number of tokens that "
     "are not in the vocabulary and count as <unk>, so that the text does not compare with others. "
@@ -65,6 +67,7 @@ def run(argv: list[str]) -> int:
     read = _read_pairs(words, trained, options) if has_pairs else _read_texts(words, trained)
     bad, log_probs = BadInputs(trained, options.on_bad), list[float]()
     tokens = unknown = 0
+    has_lines = not has_pairs and suffix_of(words[0]) not in TABLES
     form = Path("output.jsonl" if options.json else "output.tsv")
     printed = TableWriter(form, sys.stdout.buffer, _TYPES)
     with ExitStack() as stack:
@@ -73,7 +76,7 @@ def run(argv: list[str]) -> int:
         if out is not None:
             table = stack.enter_context(open_table_atomically(out, _TYPES))
         for block in track(read, "texts"):
-            texts = [one for one in block if has_pairs or one.problem or one.value.strip()]
+            texts = [one for one in block if not has_lines or one.problem or one.value.strip()]
             first = bad.count + 1
             _, values = bad.prepare(texts)
             scores = trained.compute_scores(values, first=first, is_skipping=True)
@@ -90,10 +93,11 @@ def run(argv: list[str]) -> int:
                     inputs = dict(zip(("source", "target"), given.value, strict=True))
                 cells = {"line": given.line} | found
                 table.write(cells | add_input_columns(cells, inputs))
+        if not bad.count:
+            raise UserError(f"{words[0]}: has no text that is not blank.")
         total = text_score(math.fsum(log_probs), tokens, unknown)
         printed.write({"line": "total", **shorten_numbers(total)})
-        is_text_file = not has_pairs and words[0] != "-" and suffix_of(words[0]) not in TABLES
-        if tokens and is_text_file and not bad.skipped:
+        if tokens and has_lines and words[0] != "-" and not bad.skipped:
             corpus = trained.evaluate(words[0])
             count = corpus["examples"]
             whole = shorten_numbers(text_score(-count * corpus["nll"], count, unknown))

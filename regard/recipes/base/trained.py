@@ -239,9 +239,9 @@ class TrainedRun:
         """Return the log-probability of each text, or of the target of each pair (source, target).
 
         torch computes it, without label smoothing, whatever engine decodes. The first token of a
-        text is only read (unless the tokenizer puts one before it), and a text longer than the
-        context of the model is read in windows, as by `evaluate`. on_bad and errors: as in
-        `predict`.
+        text is only read (unless the tokenizer puts one before it); in a run of documents, EOS is
+        read before each text, and predicted after it. A text longer than the context of the model
+        is read in windows, as by `evaluate`. on_bad and errors: as in `predict`.
         """
         return self._report_skipped(self.compute_scores(inputs, is_skipping=_skips(on_bad)))
 

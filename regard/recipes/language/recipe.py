@@ -171,13 +171,15 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         return [Prompt(given, [*self._start.before, *ids], number)]
 
     def encode_scored(self, given: Any, number: int) -> list[TeacherInputs]:
-        """Return the windows of a text, as `evaluate` reads a file of it alone."""
+        """Return the windows of a text, as `evaluate` reads a file of it alone; of a document,
+        with EOS before it and after it, as between documents of training."""
         if not isinstance(given, str):
             raise UserError(f"input {number} must be a text, got {type(given).__name__}")
-        own, context = self.encode_text(given).tolist(), self.config.context
+        own, context, end = self.encode_text(given).tolist(), self.config.context, self.document_end
         if not own:
             raise UserError(f"input {number} is empty: there is nothing to score")
-        ids, windows = [*self._start.before, *own], []
+        ids = [*self._start.before, *own] if end is None else [end, *own, end]
+        windows = []
         unknown = sum(token == self.tokenizer.specials.unk for token in own)
         for begin in range(0, max(1, len(ids) - 1), context):
             windows.append(TeacherInputs(None, ids[begin : begin + context + 1], unknown))
@@ -310,10 +312,14 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
     @property
     def banned(self) -> tuple[int, ...]:
         """Ids that are never generated: EOS only if the training data has documents."""
-        train, eos = self.config.data.train, self.tokenizer.specials.eos
-        if train is None or not has_documents(train[0]):
-            return self.tokenizer.banned
-        return tuple(number for number in self.tokenizer.banned if number != eos)
+        return tuple(number for number in self.tokenizer.banned if number != self.document_end)
+
+    @property
+    def document_end(self) -> int | None:
+        """EOS, if it ends the texts of the training data, which are then documents."""
+        train = self.config.data.train
+        is_of_documents = train is not None and has_documents(train[0])
+        return self.tokenizer.specials.eos if is_of_documents else None
 
     def _check_window(self, row: Prompt, remedy: str = "") -> None:
         """Raise UserError for a text that is longer than the model's window."""

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -174,3 +175,16 @@ def checks(request: pytest.FixtureRequest) -> Iterator[None]:
     folders = request.path.relative_to(Path(__file__).parent).parts
     with without_checks() if folders[0] in WITHOUT_CHECKS else nullcontext():
         yield
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Headless Chromium: one for all files, as a process may start Playwright once."""
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415
+
+    from docs.gallery.browser import launch_browser  # noqa: PLC0415
+
+    with sync_playwright() as playwright:
+        browser = launch_browser(playwright)
+        yield browser
+        browser.close()

@@ -121,7 +121,8 @@ def beam(
         score = (first.log_prob / powers[step]).masked_fill(~ends[:, :beam], -torch.inf)
         finished.add(live.sentence, score, first, step=step)
         candidates = _select_unfinished(candidates, ends, beam)
-        best = candidates.log_prob.amax(1)  # with terms, it need not be the first
+        # The first is the most probable, unless terms were allocated.
+        best = candidates.log_prob[:, 0] if terms is None else candidates.log_prob.amax(1)
         done = (best / powers[live.limit] <= finished.score[live.sentence, -1]).tolist()
         if all(done):
             break

@@ -73,6 +73,12 @@ def _advance(state, error, decay, key):
         state[d] = decay * state[d] + key * error[d]
 
 
+@jit
+def _advance_to(new_state, state, error, decay, key):
+    for d in range(state.shape[0]):
+        new_state[d] = decay * state[d] + key * error[d]
+
+
 @jit_worker
 def _tasks(dtype):
     def tasks(address):
@@ -90,22 +96,27 @@ def _tasks(dtype):
         read, error = np.empty(value_dim, dtype), np.empty(value_dim, dtype)
         row = fetch_and_increment(job, COUNTER)
         while row < rows:
-            state = new_states[row]
-            state[:] = states[row]
+            before, state = states[row], new_states[row]
+            if time == 0:
+                state[:] = before
             for t in range(time):
                 key, query, out = keys[row, t], queries[row, t], outs[row, t]
                 decay = np.exp(log_decays[row, t])
                 if job[_AT.strength] != 0:
                     read[:] = 0
                     for i in range(key_dim):
-                        _add_scaled(read, state[i], key[i])
+                        _add_scaled(read, before[i], key[i])
                     _correct(error, values[row, t], read, decay, strengths[row, t])
                 else:
                     error[:] = values[row, t]
                 out[:] = 0
                 for i in range(key_dim):
-                    _advance(state[i], error, decay, key[i])
+                    if t == 0:
+                        _advance_to(state[i], before[i], error, decay, key[i])
+                    else:
+                        _advance(state[i], error, decay, key[i])
                     _add_scaled(out, state[i], query[i])
+                before = state
             row = fetch_and_increment(job, COUNTER)
 
     return tasks

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
-from docs.gallery.browser import launch_browser
 from regard.cli.main import main
 from regard.data.batches import pad
 from regard.data.config import TokenizerConfig
@@ -65,14 +64,6 @@ CASES.remove(("language", "shared"))
 CASES.remove(("dates", "norms"))  # no engine but torch runs them in cross-attention
 _FIRST = [case for case in CASES if "dates" in case or "norms" in case]
 _OTHERS = [pytest.param(*case, marks=pytest.mark.slow) for case in CASES if case not in _FIRST]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = launch_browser(playwright)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -89,6 +89,6 @@ def test_what_does_not_know_them_refuses_them_by_name(run, tmp_path, capsys):
     message = failure(capsys, f"export {run} --to onnx --out {tmp_path}/onnx")
     assert "memories that are written (pattern F and D) cannot be exported" in message
     message = failure(capsys, f"export {run} --to page --out {tmp_path}/page")
-    assert "cannot run this model: its written is WrittenForm(" in message
+    assert "its written is one that the page does not compute" in message
     message = failure(capsys, f"export {run} --to transformers --out {tmp_path}/hf")
     assert "model.core.pattern=DFL has no place in GPT2LMHeadModel" in message

@@ -20,8 +20,8 @@ from regard.serve.config import LimitsConfig
 from tests.serve.running import Response, RunningService, serving, serving_here
 
 TEMPLATE = Path(__file__).parents[2] / "regard" / "cli" / "recipe.py.txt"
-FORWARD = """        seconds = sum(number for row in rows for number in row.numbers if number < 0)
-        if any(math.isnan(number) for row in rows for number in row.numbers):
+FORWARD = """        seconds = sum(number for row in rows for number in row if number < 0)
+        if any(math.isnan(number) for row in rows for number in row):
             raise ValueError("numbers must not hold NaN")
         time.sleep(-seconds)
 """

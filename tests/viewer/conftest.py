@@ -17,10 +17,8 @@ from playwright.sync_api import (
     ConsoleMessage,
     Page,
     Request,
-    sync_playwright,
 )
 
-from docs.gallery.browser import launch_browser
 from regard.look.capture import Capture
 from regard.recipes.base.trained import TrainedRun
 from tests.look.pictures import SVG
@@ -43,15 +41,6 @@ _RUNS = {
     "--threshold 0.01 --data.epoch-size 4 --data.val-size 4 --data.test-size 4",
 }
 """Recipes and options of runs on data of the package, synthetic or embedded."""
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """Headless Chromium."""
-    with sync_playwright() as playwright:
-        browser = launch_browser(playwright)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="session")

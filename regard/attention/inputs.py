@@ -149,9 +149,10 @@ class AttentionInputs(NamedTuple):
 
     def _append(self, keys: Tensor, values: Tensor, scores: float | Tensor) -> "AttentionInputs":
         """Append pairs that all queries may read, with the bias `scores`."""
-        bias, axes = self.bias_tensor(), (1,) * self.num_axes
+        wide = self._replace(raw_query=widen(self.raw_query))  # a rounded bias changes weights
+        bias, axes = wide.bias_tensor(), (1,) * self.num_axes
         allowed = self.allowed_pairs(bias)
-        added = self.query.new_zeros(axes) if bias is None else bias
+        added = wide.raw_query.new_zeros(axes) if bias is None else widen(bias)
         added = added if allowed is None else added.masked_fill(~allowed, float("-inf"))
         if not isinstance(scores, Tensor):
             scores = added.new_full((), scores)

@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 import torch
 
+from regard.attention.attend import attend
 from regard.attention.choices import Choice, Hard, Sigmoid, SinkSoft, Soft, Sparse, TopK
 from regard.attention.choices.hard import GRADIENTS
 from regard.attention.choices.top_k import best_keys
@@ -248,3 +249,13 @@ def test_best_keys_rank_nan_first():
         index = best_keys(invalid, k)
         assert index.max() < 600
         assert invalid.gather(-1, index).isnan().any(-1).all()
+
+
+@pytest.mark.parametrize("kernel", ["reference", "sdpa", "products"])
+def test_sinks_are_not_rounded_to_half_precision(kernel):
+    choice, bias = SinkSoft(1), torch.tensor([[0.3]], dtype=torch.bfloat16)
+    torch.nn.init.constant_(choice.sink, 4.015)  # 4.0 in bfloat16: another weight by 1.5 %
+    one = torch.ones(1, 1, 1, 1, dtype=torch.bfloat16)
+    out = attend(0 * one, (one, one), choice=choice, bias=bias, kernel=kernel)
+    expected = torch.sigmoid(bias.float() - 4.015)
+    assert out.item() == pytest.approx(expected.item(), rel=0.005)

@@ -43,7 +43,8 @@ class TrainOptions:
     """Run folder; runs/RECIPE if not given."""
     seed: Seed = 1
     """Random seed of the initialization, the data order and dropout; the same seed gives the same
-    run with the same number of threads (sums are rounded differently with others)."""
+    run with the same number of threads (sums are rounded differently with others) and the same
+    --train.precision, which auto may choose differently next time."""
     threads: Threads | None = None
     """Number of CPU threads; torch's default if not given."""
     preset: str | None = None

@@ -78,9 +78,9 @@ class TrainConfig:
     """Precision. bfloat16: matrix products in bfloat16 (autocast), parameters and sums in float32;
     tf32: matrix products of float32 with inputs rounded to 10 bits, on GPUs only;
     auto: the faster of bfloat16 and float32, so results differ between machines. On a CPU with
-    bfloat16 instructions both are timed once per machine (under 0.2 s); on CUDA it is bfloat16 if
-    that is native; elsewhere it is float32. A run records its precision and resumes with it; one of
-    tf32 goes on in float32 on a CPU."""
+    bfloat16 instructions both are timed when a run begins (under 0.2 s), so that a busy machine may
+    choose the other; on CUDA it is bfloat16 if that is native; elsewhere it is float32. A run
+    records its precision and resumes with it; one of tf32 goes on in float32 on a CPU."""
     compile: bool = False
     """Compile the blocks of a Transformer with torch.compile, one code for all layers and lengths:
     a minute at the start, faster steps on some machines. Models without such blocks are refused."""

@@ -119,7 +119,7 @@ def _format(result: dict[str, Any]) -> str:
         rows.append([names.get(name, name.replace("_", " ")), *cells])
     title = f"{result['data']}: {result['examples']:,} examples"
     if not any("low" in one for estimates in result["metrics"].values() for one in estimates):
-        title += "; no intervals: they need several examples, each with metrics of its own"
+        title += "; no intervals: they need several examples with metrics of their own"
     else:
         title += "; 95 % intervals and p of the difference to the first run from "
         title += f"{result['samples']:,} samples"

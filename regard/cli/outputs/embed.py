@@ -62,19 +62,17 @@ def run(argv: list[str]) -> int:
     check_new(out, force=options.force)
     check_new(name_file, force=options.force)
     trained = load_trained(folder, options, record)
-    shorten = getattr(trained.recipe, "shorten_embedded", None)
-    bad = BadInputs(trained, options.on_bad, shorten)
+    bad = BadInputs(trained, options.on_bad, trained.recipe.shorten_embedded)
     inputs, vectors = list[Input](), list[Any]()
     with show_progress():
-        for block in track(read_inputs(words, trained, skip_bad=bad.on_bad != "error"), "inputs"):
+        for read in track(read_inputs(words, trained, skip_bad=bad.on_bad != "error"), "inputs"):
             first = bad.count + 1
-            block, values = bad.prepare(block)  # noqa: PLW2901
+            block, values = bad.prepare(read)
             found = trained.compute_vectors(values, options.pooling, first=first, is_skipping=True)
             for given, vector in zip(block, found, strict=True):
                 if isinstance(vector, UserError):
                     bad.skip(given, vector)
-                    vector = None  # noqa: PLW2901
-                vectors.append(vector)
+                vectors.append(None if isinstance(vector, UserError) else vector)
             inputs += block
     bad.report()
     if out.suffix in SUFFIXES:

@@ -392,6 +392,10 @@ class Recipe(ABC, Generic[ConfigT]):
         """Return an input cut to the maximum length of the model."""
         raise UserError(f"the recipe {self.run.recipe} has no maximum length to truncate to")
 
+    def shorten_embedded(self, value: Any) -> Any:
+        """Return an input cut to the maximum length of an input that has a vector."""
+        return self.shorten(value)
+
     @abstractmethod
     def preprocess(self, given: Any, number: int) -> list[Any]:
         """Return an input as rows of the model: a text, a file (`File`) or an array.

@@ -43,22 +43,70 @@ _RUNS = {
 """Recipes and options of runs on data of the package, synthetic or embedded."""
 
 
+class Tab:
+    """A tab of the browser, for one test after the other: a new one starts slowly.
+
+    Errors are warnings and errors of the page, and its requests of anything but itself.
+    """
+
+    def __init__(self, context: BrowserContext):
+        self.page = context.new_page()
+        self.page.set_default_timeout(20_000)
+        self.own = ""
+        self.errors: list[str] = []
+        self.page.on("console", self.note_message)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", self.note_request)
+
+    def note_message(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.errors.append(message.text)
+
+    def note_request(self, request: Request) -> None:
+        if not request.url.startswith((self.own, "data:", "blob:", "about:")):
+            self.errors.append(request.url)
+
+    def open(self, path: Path, fragment: str) -> None:
+        """Open a page, and wait until it is drawn."""
+        self.own = path.resolve().as_uri()
+        self.page.goto(self.own + fragment)
+        self.page.wait_for_function(
+            "window.regard || document.querySelector('[role=alert], iframe')"
+        )
+        self.page.evaluate("window.regard && window.regard.ready")
+
+    def clear(self) -> list[str]:
+        """Leave the page, and return the errors since it was opened."""
+        self.page.mouse.move(0, 0)
+        self.page.goto("about:blank")
+        errors, self.errors = self.errors, []
+        return errors
+
+
 @pytest.fixture(scope="session")
-def context_of(browser: Browser) -> Callable[..., BrowserContext]:
-    """Return a function that returns the context of a size and scheme: a new one starts slowly."""
+def free_tabs(browser: Browser) -> Callable[..., list[Tab]]:
+    """Return a function that returns the free tabs of a size and scheme, at least one."""
 
     @functools.cache
     def create_context(width: int, height: int, color_scheme: Any) -> BrowserContext:
         viewport: Any = {"width": width, "height": height}
         return browser.new_context(viewport=viewport, color_scheme=color_scheme)
 
-    return create_context
+    tabs: dict[tuple[Any, ...], list[Tab]] = {}
+
+    def find_tabs(*look: Any) -> list[Tab]:
+        free = tabs.setdefault(look, [])
+        if not free:
+            free.append(Tab(create_context(*look)))
+        return free
+
+    return find_tabs
 
 
 @pytest.fixture
-def open_page(context_of: Callable[..., BrowserContext]) -> Iterator[Callable[..., Page]]:
+def open_page(free_tabs: Callable[..., list[Tab]]) -> Iterator[Callable[..., Page]]:
     """Return open_page(path, "#view=links", width=..., height=..., color_scheme=...)."""
-    pages, errors = [], []
+    used: list[tuple[Tab, list[Tab]]] = []
 
     def open_tab(
         path: Path,
@@ -68,30 +116,17 @@ def open_page(context_of: Callable[..., BrowserContext]) -> Iterator[Callable[..
         height: int = 800,
         color_scheme: str = "light",
     ) -> Page:
-        page = context_of(width, height, color_scheme).new_page()
-        page.set_default_timeout(20_000)
-        pages.append(page)
-        own = path.resolve().as_uri()
-
-        def note_message(message: ConsoleMessage) -> None:
-            if message.type in ("error", "warning"):
-                errors.append(message.text)
-
-        def note_request(request: Request) -> None:
-            if not request.url.startswith((own, "data:", "blob:", "about:")):
-                errors.append(request.url)
-
-        page.on("console", note_message)
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("request", note_request)  # only of the page itself
-        page.goto(own + fragment)
-        page.wait_for_function("window.regard || document.querySelector('[role=alert], iframe')")
-        page.evaluate("window.regard && window.regard.ready")
-        return page
+        free = free_tabs(width, height, color_scheme)
+        tab = free.pop()
+        used.append((tab, free))
+        tab.open(path, fragment)
+        return tab.page
 
     yield open_tab
-    for page in pages:
-        page.close()
+    errors = []
+    for tab, free in used:
+        errors += tab.clear()
+        free.append(tab)
     assert errors == []
 
 

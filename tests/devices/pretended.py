@@ -11,7 +11,7 @@ package. Kernels for a GPU are not chosen, and autocast casts nothing.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -22,7 +22,6 @@ import torch
 from torch import Tensor
 from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 ATEN = torch.ops.aten
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
@@ -97,7 +96,7 @@ class Device(TorchDispatchMode):
 
     def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None):
         kwargs = dict(kwargs or {})
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        tensors = [*find_tensors(args), *find_tensors(kwargs.values())]
         own = [tensor for tensor in tensors if isinstance(tensor, OnDevice)]
         target = kwargs.get("device")
         is_own = bool(own) if target is None else target.type != "cpu"
@@ -115,7 +114,8 @@ class Device(TorchDispatchMode):
             kwargs["device"] = CPU
         wrappers = {id(tensor.inner): tensor for tensor in own}
         given = args, kwargs
-        args, kwargs = tree_map_only(OnDevice, lambda tensor: tensor.inner, given)
+        args = map_tensors(unwrap, args)
+        kwargs = {name: map_tensors(unwrap, value) for name, value in kwargs.items()}
         if operator is WIDE_PRODUCT:
             total, left, right, dtype = args
             results = kwargs["out"].copy_(total + left.to(dtype) @ right.to(dtype))
@@ -133,7 +133,7 @@ class Device(TorchDispatchMode):
             given = wrappers.get(id(inner))  # of an operator in place
             return OnDevice(inner) if given is None else given
 
-        return tree_map_only(Tensor, wrap, results)
+        return map_tensors(wrap, results)
 
     def check(self, operator: Any, args: Any, kwargs: Any) -> None:
         """Raise MixedDevicesError if a real device refuses an operator of these tensors."""
@@ -142,8 +142,8 @@ class Device(TorchDispatchMode):
             raise MixedDevicesError(f"{operator}: expected a generator of cuda, got one of the CPU")
         is_elementwise = torch.Tag.pointwise in operator.tags
         for number, arg in enumerate([*args, *kwargs.values()]):
-            for tensor in tree_leaves(arg):
-                if not isinstance(tensor, Tensor) or isinstance(tensor, OnDevice):
+            for tensor in find_tensors((arg,)):
+                if isinstance(tensor, OnDevice):
                     continue
                 if operator in PACKING and is_sizes(tensor):
                     continue
@@ -167,6 +167,29 @@ class Device(TorchDispatchMode):
     def indices(self) -> list[str]:
         """Return where an index was made on the CPU, which is copied whenever it is used."""
         return [place for operator, place in self.uploads if operator.startswith("aten.index")]
+
+
+def find_tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    """Yield the tensors among values, and those in lists and tuples among them."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from find_tensors(value)
+
+
+def map_tensors(function: Callable[[Tensor], Any], value: Any) -> Any:
+    """Apply a function to a tensor, or to the tensors in lists and tuples."""
+    if isinstance(value, Tensor):
+        return function(value)
+    if isinstance(value, list | tuple):
+        return type(value)([map_tensors(function, part) for part in value])
+    return value
+
+
+def unwrap(tensor: Tensor) -> Tensor:
+    """Return the numbers of a tensor on the device, or the tensor on the CPU itself."""
+    return tensor.inner if isinstance(tensor, OnDevice) else tensor
 
 
 def is_sizes(tensor: Tensor) -> bool:

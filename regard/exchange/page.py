@@ -174,7 +174,7 @@ def _text_settings(trained: Any) -> tuple[dict[str, Any], int]:
             "kind": "language",
             "target": _tokenizer(tokenizer),
             "context": context,
-            "before": tokenizer.text_ends.before,
+            "before": recipe.before,
             "banned": recipe.banned,
             "eos": tokenizer.specials.eos,
             "temperature": recipe.config.sample.temperature or 1.0,

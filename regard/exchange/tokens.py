@@ -48,7 +48,7 @@ def text_layout(trained: Any) -> TextLayout | None:
     if isinstance(recipe, LanguageRecipe):
         tokenizer = recipe.tokenizer
         context, banned = recipe.config.context, recipe.banned
-        return TextLayout(tokenizer, tokenizer, tokenizer.text_ends, context, banned)
+        return TextLayout(tokenizer, tokenizer, Ends(recipe.before), context, banned)
     if not isinstance(recipe, TextToTextRecipe):
         tokenizer = getattr(recipe, "tokenizer", None)
         longest = getattr(recipe.settings.data, "max_length", None)

@@ -43,16 +43,17 @@ def compare_runs(runs: Sequence[TrainedRun], *, samples: int, examples: int) -> 
     if count > 1:
         estimates |= paired_bootstrap([one.rescore for one in results], count, samples=samples)
     for name, value in first.scores.items():
+        is_of_all = all(name in found.scores for found in results)
         if name in estimates:
             metrics[name] = [one._asdict() for one in estimates[name]]
-        elif isinstance(value, float) and name != "length_penalty":
+        elif isinstance(value, float) and is_of_all and name != "length_penalty":
             metrics[name] = [{"score": found.scores[name]} for found in results]
     return {
         "data": f"{'' if runs[0].recipe.has_test() else 'validation data, '}{dataset.origin}",
         "examples": count,
         "samples": samples,
         "metrics": round_scores(metrics),
-        "differences": _find_differences(runs, results, count, examples),
+        "differences": _find_differences(runs, results, _names(dataset), examples),
     }
 
 
@@ -68,11 +69,15 @@ def _names(dataset: Dataset[Any]) -> Sequence[Any]:
 
 
 def _find_differences(
-    runs: Sequence[TrainedRun], results: Sequence[Results], count: int, most: int
+    runs: Sequence[TrainedRun], results: Sequence[Results], names: Sequence[Any], most: int
 ) -> list[dict[str, Any]]:
     """Return the examples whose metric differs most between runs; of equal ones, whose nll does."""
     metric, rows = runs[0].recipe.metric, []
-    for i in track(range(count), "examples", count, size=lambda _: 1):
+    if results[0].outputs:
+        metric = "chrf"
+    elif all("bits_per_byte" in found.scores for found in results):
+        metric = "bits_per_byte"  # tokenizers may differ
+    for i in track(range(len(names)), "examples", len(names), size=lambda _: 1):
         scores, losses = [], []
         for found in results:
             own = found.rescore([i])
@@ -85,8 +90,11 @@ def _find_differences(
     chosen = [i for _, _, i, _ in rows[:most]]
     samples = [run.samples(chosen) for run in runs]
     differences = []
-    for (*_, i, scores), *own in zip(rows[:most], *samples, strict=True):
-        entry = {"input": i + 1, "source": own[0]["source"], "reference": own[0]["reference"]}
-        outputs = [sample["output"] for sample in own]
-        differences.append(entry | {"outputs": outputs, "scores": round_scores(scores)})
+    for place, (*_, i, scores) in enumerate(rows[:most]):
+        entry = {"input": i + 1, "source": str(names[i])}
+        own = [found[place] for found in samples if found]
+        if own:  # else texts without answers
+            entry |= {"source": own[0]["source"], "reference": own[0]["reference"]}
+            entry["outputs"] = [sample["output"] for sample in own]
+        differences.append(entry | {"metric": metric, "scores": round_scores(scores)})
     return differences

@@ -93,7 +93,7 @@ def test_texts_of_several_files_follow_each_other(tmp_path):
     paths = write(tmp_path, a_txt="one\ntwo", b_txt="\u00fcber\n")
     corpus = read_corpus(*paths, config=TextConfig(encoding="cp1252"))
     assert "".join(corpus) == "one\ntwo\n\u00fcber\n"
-    assert list(corpus.part(4, 10).lines()) == ["two", "\u00fcb"]
+    assert list(corpus.part(4, 10).examples()) == ["two", "\u00fcb"]
     with pytest.raises(UserError, match=r"b.txt, line 1: not UTF-8"):
         read_corpus(*paths)
 

@@ -131,7 +131,7 @@ def test_texts_are_scored_as_evaluate_reads_a_file_of_each(
         (tmp_path / "text.txt").write_text(text)
         expected = run.evaluate(tmp_path / "text.txt")  # adds a line end
         own: Any = run.score([text + "\n"])[0]
-        assert own["tokens"] == expected["examples"] == len(text)
+        assert own["tokens"] == expected["tokens"] == len(text)
         assert own["perplexity"] == pytest.approx(expected["perplexity"], rel=1e-5)
     with torch.no_grad():
         ids = run.recipe.encode_text(TEXTS[0]).tolist()

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shlex
 from pathlib import Path
 
@@ -11,10 +12,13 @@ import torch
 
 from regard.attention.masks import Padded
 from regard.cli.main import main
-from regard.data.tokenizer import BOS, EOS, SPECIALS, Ends, Specials
+from regard.data.config import TokenizerConfig
+from regard.data.text.corpus import make_corpus, read_corpus
+from regard.data.tokenizer import BOS, EOS, SPECIALS, Ends, Specials, TrainedTokenizer
 from regard.errors import UserError
 from regard.look.maps import GRADIENT
 from regard.look.record import record
+from regard.recipes.language.examples import measure_examples
 from regard.recipes.load import load
 from tests.lectures.table import read_rows
 from tests.recipes.capture_checks import answer_log_probs
@@ -56,7 +60,8 @@ def test_learns_and_reports(run):
     assert test["nll"] < 0.25
     assert test["bits_per_token"] == pytest.approx(test["nll"] / math.log(2))
     assert test["perplexity"] == pytest.approx(math.exp(test["nll"]))
-    assert test["examples"] == 6 * len(TEXT) - 1
+    assert test["bits_per_byte"] == pytest.approx(test["bits_per_token"] * 305 / 306)
+    assert (test["examples"], test["tokens"]) == (6, 6 * len(TEXT) - 1) == (6, 305)
 
 
 def test_predictions_of_test_texts_are_refused(run, tmp_path, capsys):
@@ -123,8 +128,12 @@ def test_other_text_is_scored(run, tmp_path, capsys):
     other = tmp_path / "other.txt"
     other.write_text("the cat sat on the log.\n" * 3, encoding="utf-8")
     scores = printed_json(capsys, "evaluate", run / "run", "--data.test", other)
-    assert scores["examples"] == 71
-    assert scores["unknown_tokens"] == 0
+    assert (scores["examples"], scores["tokens"], scores["unknown_tokens"]) == (3, 71, 0)
+    other.write_text("the cat sat on the log!\n", encoding="utf-8")
+    scores = printed_json(capsys, "evaluate", run / "run", "--data.test", other)
+    assert scores["unknown_tokens"] == pytest.approx(100 / 24)
+    assert "bits_per_byte" not in scores
+    assert "no bits per byte: the tokens do not give the text back" in scores["signature"]
 
 
 def test_look_shows_the_attention_of_each_character(run):
@@ -204,8 +213,8 @@ def test_lines_are_scored_and_the_corpus_as_evaluate_reports_it(run, tmp_path, c
     assert total["tokens"] == first["tokens"] + second["tokens"] == 6 + 34
     expected = trained.evaluate(tmp_path / "lines.txt")
     assert corpus["perplexity"] == pytest.approx(expected["perplexity"], rel=1e-6)
-    assert corpus["tokens"] == expected["examples"]
-    log_prob = -expected["nll"] * expected["examples"]
+    assert corpus["tokens"] == expected["tokens"]
+    log_prob = -expected["nll"] * expected["tokens"]
     assert corpus["log_prob"] == pytest.approx(log_prob, rel=1e-6)
     assert (tmp_path / "lines.csv").read_text().splitlines()[3] == "4,0.0,0,,0,t"
     message = "'b.txt' is an unexpected argument: this run scores single texts"
@@ -273,6 +282,8 @@ def test_a_continuation_ends_where_the_documents_of_training_end(run_of_document
     trained = load(run_of_documents, notify=lambda _: None)
     options = {"length": 9, "temperature": 0}
     assert trained.predict(["one", "red b"], **options) == [" two.", "lue."]
+    (prompt,) = trained.recipe.preprocess("one", 1)
+    assert prompt.ids == [EOS, *trained.recipe.encode_text("one")]
     samples = [trained.predict([first, "red"], temperature=9.0) for first in ("one", "two.")]
     assert samples[0][1] == samples[1][1]
     assert samples[0][0] != samples[0][1]
@@ -294,12 +305,12 @@ def test_a_document_is_scored_with_eos_before_and_after_it(run_of_documents, tmp
         lines = [json.dumps({"text": text}) for text in texts[:count]]
         (tmp_path / "texts.jsonl").write_text("\n".join(lines))
         found = trained.evaluate(tmp_path / "texts.jsonl")
-        nats.append(found["nll"] * found["examples"])
+        nats.append(found["nll"] * found["tokens"])
     shown = printed(capsys, f"score {run_of_documents} {tmp_path}/texts.jsonl --json")
     first, second, third, total = map(json.loads, shown.splitlines())
     assert [first["tokens"], second["tokens"], third["tokens"]] == [17, 16, 16]
     assert second["log_prob"] + third["log_prob"] == pytest.approx(nats[0] - nats[1], rel=1e-5)
-    assert total["tokens"] == found["examples"] + 1
+    assert total["tokens"] == found["tokens"] + 1
     log_prob, ids = 0.0, [EOS, *trained.recipe.encode_text("red"), EOS]
     target = Padded(torch.tensor([ids]), torch.tensor([5]))
     with torch.no_grad():
@@ -309,11 +320,75 @@ def test_a_document_is_scored_with_eos_before_and_after_it(run_of_documents, tmp
     assert trained.score(["red"])[0]["log_prob"] == pytest.approx(log_prob, rel=1e-5)
 
 
-def test_runs_with_other_contexts_compare_on_the_same_text(run, run_of_documents, capsys):
-    words = f"compare {run}/run {run_of_documents} --data.test {run}/test.txt"
+def test_runs_with_other_contexts_and_tokens_compare_on_the_same_text(
+    run, run_of_documents, tmp_path, capsys
+):
+    lines = ["\n", "the cat sat\n", "  \n", "on the log.\n", "and the mat sat on the mat.\n"]
+    (tmp_path / "test.txt").write_text("".join(lines) * 3)
+    words = f"compare {run}/run {run}/run --data.test {tmp_path}/test.txt --json --samples 40"
+    found = printed_json(capsys, words)
+    assert found["examples"] == 9
+    expected = printed_json(capsys, "evaluate", run / "run", "--data.test", tmp_path / "test.txt")
+    for name in ("nll", "perplexity", "bits_per_token", "bits_per_byte"):
+        first, same = found["metrics"][name]
+        assert first["score"] == same["score"] == pytest.approx(expected[name], rel=1e-6)
+        assert first["low"] < first["score"] < first["high"]
+        assert same["p"] == 1
+    assert found["differences"] == []
+    words = f"compare {run}/run {run_of_documents} --data.test {tmp_path}/test.txt --samples 40"
     text = printed(capsys, words)
-    assert f"{run}/test.txt: 6 examples; no intervals: they need several examples" in text
-    assert "tokenizers may differ" in text
+    assert f"{tmp_path}/test.txt: 9 examples; 95 % intervals" in text
+    assert "tokenizers may differ, and nll and perplexity are per token of each\n" in text
+    assert "bits per byte" not in text  # one of the runs lacks it: it does not know "m"
+    assert re.search(r"input +the cat sat\n.*\(nll [0-9.]+\)\n.*\(nll [0-9.]+\)\n", text)
+
+
+def test_results_of_a_line_are_those_of_the_tokens_that_begin_in_it(run, tmp_path):
+    text, ends = "\nthe cat sat on\n \nthe mat and the dog sat\non the log\n", (18, 42, 53)
+    (tmp_path / "test.txt").write_text(text)
+    trained = load(run / "run")
+    recipe = trained.recipe.change({"test": str(tmp_path / "test.txt")}, for_test=True)
+    dataset = recipe.read_encoded(recipe.read("test"))
+    results = recipe.results(recipe.inference(trained.model), dataset)
+    ids, costs = recipe.encode_text(text), []
+    for begin in range(0, len(ids) - 1, 32):
+        window = torch.tensor(ids[begin : begin + 33])[None]
+        with torch.no_grad():
+            log_p = trained.model(None, Padded(window, torch.tensor([window.shape[1]])))[0]
+        log_p = log_p.log_softmax(-1)
+        costs += [-float(log_p[i, token]) for i, token in enumerate(window[0, 1:])]
+    for line, (begin, end) in enumerate(zip((1, *ends), ends, strict=False)):
+        nats = sum(costs[begin - 1 : end - 1])
+        found = results.rescore([line, line])
+        assert found["nll"] == pytest.approx(nats / (end - begin), rel=1e-5)
+        size = end - (0 if line == 0 else begin)
+        assert found["bits_per_byte"] == pytest.approx(nats / math.log(2) / size, rel=1e-5)
+    expected, whole = trained.evaluate(tmp_path / "test.txt"), results.rescore([0, 1, 2])
+    assert whole == pytest.approx({name: expected[name] for name in whole}, rel=1e-5)
+
+
+def test_a_document_has_all_of_its_lines_and_the_end_that_follows_it(run_of_documents, tmp_path):
+    lines = [json.dumps({"text": text}) for text in ("one\ntwo", "red")]
+    (tmp_path / "texts.jsonl").write_text("\n".join(lines))
+    recipe, corpus = load(run_of_documents).recipe, read_corpus(tmp_path / "texts.jsonl")
+    sizes = measure_examples(corpus, recipe.tokenizer, recipe.encode_text)
+    assert [own.tolist() for own in sizes] == [[8, 4], [7, 3]]
+    assert len(recipe.encode_corpus(corpus)) == 8 + 4
+
+
+@pytest.mark.parametrize("kind", ["bpe", "word", "char"])
+def test_a_token_is_of_the_line_in_which_it_begins(kind):
+    text = "def f(x):\n    if x:\n\n\n\treturn  \u00e9\n\n" * 20
+    corpus, config = make_corpus(text, "text"), TokenizerConfig(kind=kind, normalize="none")
+    tokenizer = TrainedTokenizer.train(corpus, config, keeps_space=True)
+    tokens, sizes = measure_examples(corpus, tokenizer, tokenizer.encode)
+    ids, count, size = tokenizer.encode(text), 0, 0
+    assert len(tokens) == corpus.example_count == 60
+    assert tokens.sum() == len(ids)
+    for own, num_bytes in zip(tokens, sizes, strict=True):
+        count, size = count + own, size + num_bytes
+        before, after = tokenizer.decode(ids[: count - 1]), tokenizer.decode(ids[:count])
+        assert len(before.encode()) < size <= len(after.encode())
 
 
 def test_prompts_and_texts_of_tables_and_blank_lines_of_files(run_of_documents, tmp_path, capsys):
@@ -352,5 +427,5 @@ def test_prompts_and_texts_of_tables_and_blank_lines_of_files(run_of_documents, 
     assert "input 1: never seen in training, so read as unknown: 'O'" in capsys.readouterr().err
     header, row = (line.split("\t") for line in (tmp_path / "v.tsv").read_text().splitlines())
     assert header[:3] == ["id", "text", "vector_1"]
-    expected = load(run_of_documents, notify=lambda _: None).embed(["one two. ONE two"])[0]
+    expected = load(run_of_documents, notify=lambda _: None).embed(["one two. ONE tw"])[0]
     assert np.allclose(np.array(row[2:], np.float32), expected, atol=1e-6)

@@ -128,13 +128,23 @@ def _format(result: dict[str, Any]) -> str:
         path.startswith(("tokenizer.", "data.train")) for path in result["settings"]
     ):
         title += "; tokenizers may differ, and nll and perplexity are per token of each"
+        title += ": compare bits per byte" if "bits_per_byte" in result["metrics"] else ""
     parts.append(f"{title}\n{table(rows)}")
-    rows = []
-    for entry in result["differences"]:
-        rows.append([str(entry["input"]), "input", entry["source"].strip()])
-        rows.append(["", "reference", entry["reference"]])
-        for folder, output, score in zip(runs, entry["outputs"], entry["scores"], strict=True):
-            rows.append(["", folder, f"{output}  ({score:.4g})"])
-    if rows:
+    if result["differences"]:
+        rows = _difference_rows(runs, result["differences"])
         parts.append(f"examples that differ most\n{table(rows)}")
     return "\n\n".join(parts)
+
+
+def _difference_rows(runs: list[str], differences: list[dict[str, Any]]) -> list[list[str]]:
+    rows = []
+    for entry in differences:
+        rows.append([str(entry["input"]), "input", entry["source"].strip()])
+        if "reference" in entry:
+            rows.append(["", "reference", entry["reference"]])
+        for i, folder in enumerate(runs):
+            shown = f"({entry['metric']} {entry['scores'][i]:.4g})"
+            if "outputs" in entry:
+                shown = f"{entry['outputs'][i]}  {shown}"
+            rows.append(["", folder, shown])
+    return rows

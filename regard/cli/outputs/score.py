@@ -99,7 +99,7 @@ def run(argv: list[str]) -> int:
         printed.write({"line": "total", **shorten_numbers(total)})
         if tokens and has_lines and words[0] != "-" and not bad.skipped:
             corpus = trained.evaluate(words[0])
-            count = corpus["examples"]
+            count = corpus["tokens"]
             whole = shorten_numbers(text_score(-count * corpus["nll"], count, unknown))
             printed.write({"line": "corpus", **whole})
     sys.stdout.buffer.flush()

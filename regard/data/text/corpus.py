@@ -69,19 +69,21 @@ class Corpus:
                 break
         return end if 0 < end < len(self) else position
 
-    def lines(self) -> Iterator[str]:
-        """Yield the lines that are not blank; a line that takes several blocks is several."""
+    def examples(self) -> Iterator[str]:
+        """Yield the documents, or the lines that are not blank; a line that takes several blocks is
+        several."""
         for block in self:
-            yield from (line for line in block.split("\n") if line and not line.isspace())
+            lines = [block] if self.has_documents else block.split("\n")
+            yield from (line for line in lines if line and not line.isspace())
 
     @cached_property
-    def line_count(self) -> int:
-        return sum(1 for _ in self.lines())
+    def example_count(self) -> int:
+        return sum(1 for _ in self.examples())
 
-    def line(self, index: int) -> str:
-        """Return a line that is not blank. Fast if the last call was for the line before it."""
+    def example(self, index: int) -> str:
+        """Return a document or line. Fast if the last call was for the one before it."""
         if index < self._next or self._next == 0:
-            self._next, self._rest = 0, self.lines()
+            self._next, self._rest = 0, self.examples()
         found = next(islice(self._rest, index - self._next, None))
         self._next = index + 1
         return found
@@ -167,10 +169,11 @@ def split_blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _decode(pieces: Iterable[bytes], origin: str | Path, bad_rows: BadRows) -> Iterator[str]:
-    """Yield a text in blocks, without a byte order mark."""
+    """Yield a text in blocks, without a byte order mark, and with LF in place of CRLF."""
     number = 1
     for index, block in enumerate(split_blocks(pieces)):
         content = skip_mark(block, origin) if index == 0 else block
+        content = content.replace(b"\r\n", b"\n")
         try:
             yield content.decode("utf-8")
         except UnicodeDecodeError:

@@ -4,9 +4,12 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.attention.masks import Padded
 from regard.data.batches import EncodedPairs, TokenBatches, pad, plan_by_length
 from regard.models.model import Model
 from regard.models.writers.sets import SetPredictions
@@ -14,8 +17,8 @@ from regard.recipes.base.answers import TextScore, text_score
 from regard.recipes.base.recipe import EmptyAnswerError, Example
 from regard.system.progress import track
 
-_SCORED_TOKENS = 2048
-"""Maximum number of padded tokens of a batch of `score_texts`, each with all of its logits."""
+COSTS_AT_ONCE = 2048
+"""Maximum number of padded tokens of a batch of `token_costs`, each with all of its logits."""
 
 
 class TeacherInputs(NamedTuple):
@@ -51,6 +54,14 @@ def mean_nll(model: Model, batches: Iterable[Any]) -> float:
 
 
 @torch.no_grad()
+def token_costs(model: Model, source: Padded | None, target: Padded) -> NDArray[np.float64]:
+    """Return -log p of the tokens of targets but the first of each, row by row, in nats."""
+    costs = model.writer.costs(model.hidden(source, target), target).to("cpu")
+    is_token = torch.arange(costs.items.shape[1]) < costs.lengths[:, None]
+    return costs.items[is_token].double().numpy()
+
+
+@torch.no_grad()
 def score_texts(model: Model, texts: Sequence[Example]) -> list[TextScore]:
     """Return the log-probability of each text, whose rows are `TeacherInputs`: that of all tokens
     but the first of each row. Needs eval mode."""
@@ -59,17 +70,16 @@ def score_texts(model: Model, texts: Sequence[Example]) -> list[TextScore]:
     order = [i for i in range(len(rows)) if len(rows[i].target) > 1]
     order.sort(key=lengths.__getitem__)
     log_probs, device = [0.0] * len(rows), device_of(model)
-    for part in plan_by_length([lengths[i] for i in order], _SCORED_TOKENS):
+    for part in plan_by_length([lengths[i] for i in order], COSTS_AT_ONCE):
         indices = order[part.start : part.stop]
         target = pad([rows[i].target for i in indices]).to(device)
         source, sources = None, [rows[i].source for i in indices]
         if sources[0] is not None:
             source = pad([own or () for own in sources]).to(device)
-        costs = model.writer.costs(model.hidden(source, target), target).to("cpu")
-        is_token = torch.arange(costs.items.shape[1]) < costs.lengths[:, None]
-        sums = costs.items.double().where(is_token, 0.0).sum(1).tolist()
-        for i, cost in zip(indices, sums, strict=True):
-            log_probs[i] = -cost
+        costs = token_costs(model, source, target)
+        ends = np.cumsum([len(rows[i].target) - 1 for i in indices])
+        for i, own in zip(indices, np.split(costs, ends[:-1]), strict=True):
+            log_probs[i] = -float(own.sum())
     rest, scores = iter(log_probs), []
     for text in texts:
         log_prob = math.fsum(next(rest) for _ in text.rows)

@@ -1,15 +1,16 @@
 """Recipe `language`: causal language models, scored by nats per token and perplexity.
 
-    nll = mean of -log p(u_t | u_<t)        perplexity = e^nll        bits = nll / ln 2
+    nll           = mean of -log p(u_t | u_<t) over tokens, nats        perplexity = e^nll
+    bits_per_byte = sum of -log2 p(u_t | u_<t) / bytes of the text (UTF-8)
 
 Evaluation splits the text into windows of the context length, so the first tokens of each have
-little context.
+little context. Bits per byte do not depend on the tokens, if these give the text back.
 
 Source: lectures, D.13 (GPT); radford2018.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -29,7 +30,7 @@ from regard.data.embedded.dates_config import DatesConfig
 from regard.data.held_out import describe_held_out, last_part
 from regard.data.number_store import NumberStore
 from regard.data.text.corpus import Corpus, has_documents, make_corpus, read_corpus
-from regard.data.text.windows import WindowBatches
+from regard.data.text.windows import WindowBatch, WindowBatches
 from regard.data.tokenizer import Ends, Tokenizer, load_tokenizer
 from regard.decode.progress import UNWRITTEN
 from regard.decode.rules import make_rules
@@ -52,15 +53,31 @@ from regard.recipes.base.recipe import (
     Prompt,
     Ranked,
     Recipe,
+    Results,
     View,
     one_line,
 )
-from regard.recipes.base.scoring import TeacherInputs, device_of, mean_nll
+from regard.recipes.base.scoring import (
+    COSTS_AT_ONCE,
+    TeacherInputs,
+    device_of,
+    mean_nll,
+    token_costs,
+)
 from regard.recipes.language.config import LanguageRunConfig
+from regard.recipes.language.examples import measure_examples
 from regard.system.progress import track
 from regard.trace import Trace
 
 _TOKENIZER = "tokenizer.json"
+
+
+class _EncodedText(NamedTuple):
+    """Tokens of a text, and its size."""
+
+    ids: NDArray[np.int32]
+    num_bytes: int | None
+    """Bytes of the text in UTF-8; None if the tokens do not give it back."""
 
 
 class _Continuation(NamedTuple):
@@ -92,13 +109,19 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
             text = self._generate("test") if test is None else self._read(test, split)
         else:
             text = self._texts[split == "val"]
-        # Training needs no lines, and counting them reads the whole text.
-        count = 0 if split == "train" else text.line_count
-        inputs = View(count, lambda i: self.shorten_embedded(text.line(i)))
-        return Dataset(text, text.origin, inputs, names=View(count, text.line), notes=text.notes)
+        # Training needs no examples, and counting them reads the whole text.
+        count = 0 if split == "train" else text.example_count
+        inputs = View(count, lambda i: self.shorten_embedded(text.example(i)))
+        return Dataset(text, text.origin, inputs, names=View(count, text.example), notes=text.notes)
 
     def encode(self, dataset: Dataset[Corpus]) -> Dataset[Corpus]:
-        return replace(dataset, targets=self.encode_corpus(dataset.data))
+        text, num_bytes = dataset.data, 0
+        for block in text:
+            if self.tokenizer.decode(self.tokenizer.encode(block)) != block:
+                num_bytes = None
+                break
+            num_bytes += len(block.encode())
+        return replace(dataset, targets=_EncodedText(self.encode_corpus(text), num_bytes))
 
     def fit(self, train: Dataset[Corpus]) -> dict[str, Any]:
         keeps_space = self.config.data.line_ends == "keep"
@@ -128,21 +151,51 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         return f"{len(self.tokenizer):,} tokens, context {self.config.context}"
 
     def metrics(self, inference: ActiveModel, dataset: Dataset[Corpus]) -> dict[str, Any]:
-        ids, context = dataset.targets, self.config.context
+        return self._describe(dataset, mean_nll(inference.model, self._windows(dataset, rows=64)))
+
+    def results(self, inference: ActiveModel, dataset: Dataset[Corpus]) -> Results:
+        """Return the metrics of a text, and those of its lines or documents."""
+        rows = max(1, COSTS_AT_ONCE // self.config.context)
+        windows, model = self._windows(dataset, rows), inference.model
+        costs = np.concatenate([token_costs(model, None, batch.target) for batch in windows])
+        scores = self._describe(dataset, float(costs.mean()))
+        sizes = measure_examples(dataset.data, self.tokenizer, self.encode_text)
+        if sizes is None:
+            return Results(scores, lambda _indices: {})
+        tokens, num_bytes = sizes
+        tokens[0] -= 1  # the first token is only read
+        example_of = np.repeat(np.arange(len(tokens)), tokens)
+        sums = np.bincount(example_of, weights=costs, minlength=len(tokens))
+
+        def rescore(rows: Sequence[int]) -> dict[str, float]:
+            chosen = np.asarray(rows)
+            count = int(tokens[chosen].sum())
+            if not count:
+                return {}
+            size = int(num_bytes[chosen].sum()) if "bits_per_byte" in scores else None
+            return _scores(float(sums[chosen].sum()) / count, count, size)
+
+        return Results(scores, rescore)
+
+    def _windows(self, dataset: Dataset[Corpus], rows: int) -> Iterator[WindowBatch]:
+        """Yield the batches of a text, in order."""
+        ids, origin, context = dataset.targets.ids, dataset.origin, self.config.context
         batches = WindowBatches(
-            ids, origin=dataset.origin, context=context, rows=64, seed=0, is_fixed=True
+            ids, origin=origin, context=context, rows=rows, seed=0, is_fixed=True
         )
-        plan = track(batches.plan(0), "windows")
-        nll = mean_nll(inference.model, (batches.collate(0, rows) for rows in plan))
-        kind, size = self.config.tokenizer.kind, len(self.tokenizer)
-        return {
-            "nll": nll,
-            "perplexity": math.exp(min(nll, 100.0)),
-            "bits_per_token": nll / math.log(2),
-            "unknown_tokens": 100 * np.count_nonzero(ids == self.tokenizer.specials.unk) / len(ids),
-            "examples": len(ids) - 1,
-            "signature": f"windows of {context} tokens, {kind}, vocabulary of {size}",
-        }
+        for indices in track(batches.plan(0), "windows"):
+            yield batches.collate(0, indices)
+
+    def _describe(self, dataset: Dataset[Corpus], nll: float) -> dict[str, Any]:
+        (ids, num_bytes), config = dataset.targets, self.config
+        count, size = len(ids) - 1, len(self.tokenizer)
+        unknown = np.count_nonzero(ids == self.tokenizer.specials.unk)
+        signature = f"{count:,} tokens in windows of {config.context}, {config.tokenizer.kind}, "
+        signature += f"vocabulary of {size}"
+        if num_bytes is None:
+            signature += "; no bits per byte: the tokens do not give the text back"
+        others = {"unknown_tokens": 100 * unknown / len(ids), "tokens": count}
+        return _scores(nll, count, num_bytes) | others | {"signature": signature}
 
     def encode_text(self, text: str) -> NDArray[np.int32]:
         return np.asarray(self.tokenizer.encode(self._with_ends(text)), np.int32)
@@ -161,14 +214,14 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         return "text"
 
     def token_labels(self, text: str) -> list[str]:
-        return self.tokenizer.tokens(self._with_ends(text), self._start)
+        return self.tokenizer.tokens(self._with_ends(text), Ends(self.before))
 
     def preprocess(self, given: str, number: int) -> list[Prompt]:
         ids = self.encode_text(given).tolist()
         if not ids:
             raise UserError(f"input {number} is empty: there is nothing to continue")
         self.notify_unknown(self.tokenizer, ids, self._with_ends(given), number)
-        return [Prompt(given, [*self._start.before, *ids], number)]
+        return [Prompt(given, [*self.before, *ids], number)]
 
     def encode_scored(self, given: Any, number: int) -> list[TeacherInputs]:
         """Return the windows of a text, as `evaluate` reads a file of it alone; of a document,
@@ -178,7 +231,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         own, context, end = self.encode_text(given).tolist(), self.config.context, self.document_end
         if not own:
             raise UserError(f"input {number} is empty: there is nothing to score")
-        ids = [*self._start.before, *own] if end is None else [end, *own, end]
+        ids = [*self.before, *own] if end is None else [*self.before, *own, end]
         windows = []
         unknown = sum(token == self.tokenizer.specials.unk for token in own)
         for begin in range(0, max(1, len(ids) - 1), context):
@@ -188,7 +241,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
 
     def shorten_embedded(self, value: str) -> str:
         """Return the beginning of a text that fits into the model's window."""
-        window, before = self._window, len(self._start.before)
+        window, before = self._window, len(self.before)
         while window is not None and (count := before + len(self.encode_text(value))) > window:
             value = value[: min(len(value) - 1, len(value) * window // count)]
         return value
@@ -321,6 +374,12 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         is_of_documents = train is not None and has_documents(train[0])
         return self.tokenizer.specials.eos if is_of_documents else None
 
+    @property
+    def before(self) -> tuple[int, ...]:
+        """Ids before a text: EOS if the texts of training are documents."""
+        end = self.document_end
+        return self.tokenizer.text_ends.before if end is None else (end,)
+
     def _check_window(self, row: Prompt, remedy: str = "") -> None:
         """Raise UserError for a text that is longer than the model's window."""
         if self._window is not None and len(row.ids) > self._window:
@@ -354,11 +413,6 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
     def _with_ends(self, text: str) -> str:
         return text if self.tokenizer.keeps_space else text.replace("\n", " <eos> ")
 
-    @property
-    def _start(self) -> Ends:
-        """Ids before a text that is continued."""
-        return Ends(self.tokenizer.text_ends.before)
-
     @cached_property
     def _texts(self) -> tuple[Corpus, Corpus]:
         """Training and validation text, with a notice if that is held out."""
@@ -386,6 +440,13 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         name, seed = self.config.data.built_in, self.run.seed
         text = _dates(split, seed) if name == "dates" else make_chases(split, seed)
         return make_corpus(text, name if split == "train" else f"{name}, {len(text):,} characters")
+
+
+def _scores(nll: float, tokens: int, num_bytes: int | None) -> dict[str, float]:
+    """Return the metrics of tokens from their mean nll, and the size of their text, if known."""
+    bits = nll / math.log(2)
+    scores = {"nll": nll, "perplexity": math.exp(min(nll, 100.0)), "bits_per_token": bits}
+    return scores if num_bytes is None else scores | {"bits_per_byte": bits * tokens / num_bytes}
 
 
 def _dates(split: str, seed: int) -> str:

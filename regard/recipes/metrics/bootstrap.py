@@ -37,10 +37,11 @@ def paired_bootstrap(
     rescores: of each run, a function that returns the metrics of examples by index; metrics that
               are not numbers, or not of every sample, are left out.
     """
-    draws = np.random.default_rng(SEED).choice(count, size=(samples, count))
+    generator = np.random.default_rng(SEED)
     whole = [rescore([*range(count)]) for rescore in rescores]
     tables = []
-    for draw in track(draws, "samples of the bootstrap", samples, size=lambda _: 1):
+    for _ in track(range(samples), "samples of the bootstrap", samples, size=lambda _: 1):
+        draw: Any = generator.choice(count, size=count)
         tables.append([rescore(draw) for rescore in rescores])
     estimates: dict[str, list[Estimate]] = {}
     for name, value in whole[0].items():

@@ -52,6 +52,7 @@ _NAMES = {
     "mae": "mean absolute error",
     "rmse": "root mean squared error",
     "r2": "R^2",
+    "bits_per_byte": "bits per byte",
     "bits_per_token": "bits per token",
     "unknown_tokens": "unknown tokens, %",
     "nll": "nll, nats per token",

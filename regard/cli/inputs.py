@@ -132,7 +132,9 @@ class BadInputs:
         return error
 
     def report(self) -> None:
-        """Print how many inputs were skipped."""
+        """Print how many inputs were skipped, or that there were none."""
+        if not self.count:
+            print_notice("nothing was read: there are no inputs")
         if self.skipped:
             count = f"{self.skipped} of {self.count}"
             print_notice(f"skipped {count} inputs, whose outputs are empty")

@@ -416,6 +416,9 @@ def test_prompts_and_texts_of_tables_and_blank_lines_of_files(run_of_documents, 
     assert (first["id"], first["text"], last["id"], last["line"]) == ("7", "one", "9", 4)
     assert (blank["id"], blank["log_prob"]) == ("8", None)
     assert total["tokens"] == 4 + 6
+    (tmp_path / "empty.txt").touch()
+    command(f"predict {run_of_documents} {tmp_path}/empty.txt")
+    assert "nothing was read: there are no inputs" in capsys.readouterr().err
     (tmp_path / "blank.txt").write_text("\n \n")
     message = failure(capsys, f"score {run_of_documents} {tmp_path}/blank.txt")
     assert "blank.txt: has no text that is not blank" in message

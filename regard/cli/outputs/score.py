@@ -94,7 +94,8 @@ def run(argv: list[str]) -> int:
                 cells = {"line": given.line} | found
                 table.write(cells | add_input_columns(cells, inputs))
         if not bad.count:
-            raise UserError(f"{words[0]}: has no text that is not blank.")
+            origin = "standard input" if words[0] == "-" else words[0]
+            raise UserError(f"{origin}: has no text that is not blank.")
         total = text_score(math.fsum(log_probs), tokens, unknown)
         printed.write({"line": "total", **shorten_numbers(total)})
         if tokens and has_lines and words[0] != "-" and not bad.skipped:

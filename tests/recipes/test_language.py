@@ -284,6 +284,9 @@ def test_a_continuation_ends_where_the_documents_of_training_end(run_of_document
     assert trained.predict(["one", "red b"], **options) == [" two.", "lue."]
     (prompt,) = trained.recipe.preprocess("one", 1)
     assert prompt.ids == [EOS, *trained.recipe.encode_text("one")]
+    assert trained.predict([""], **options)[0] in ("one two.", "red blue.")
+    with pytest.raises(UserError, match="input 1 is empty: it has no vector"):
+        trained.embed([""])
     samples = [trained.predict([first, "red"], temperature=9.0) for first in ("one", "two.")]
     assert samples[0][1] == samples[1][1]
     assert samples[0][0] != samples[0][1]

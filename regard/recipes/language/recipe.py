@@ -218,7 +218,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
 
     def preprocess(self, given: str, number: int) -> list[Prompt]:
         ids = self.encode_text(given).tolist()
-        if not ids:
+        if not ids and not self.before:
             raise UserError(f"input {number} is empty: there is nothing to continue")
         self.notify_unknown(self.tokenizer, ids, self._with_ends(given), number)
         return [Prompt(given, [*self.before, *ids], number)]
@@ -247,6 +247,8 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         return value
 
     def preprocess_embedded(self, given: str, number: int) -> list[Prompt]:
+        if not given:
+            raise UserError(f"input {number} is empty: it has no vector")
         (row,) = self.preprocess(given, number)
         self._check_window(row, "; --on-bad truncate cuts such texts, skip leaves them out")
         return [row]

@@ -59,7 +59,7 @@ def compare_runs(runs: Sequence[TrainedRun], *, samples: int, examples: int) -> 
 
 def _examples(dataset: Dataset[Any], results: Results) -> list[str]:
     """Return the inputs and targets of a dataset."""
-    names = _names(dataset)
+    names = [*_names(dataset)]
     targets = results.references or dataset.references or names
     return [f"{name}\t{target}" for name, target in zip(names, targets, strict=True)]
 

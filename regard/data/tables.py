@@ -10,7 +10,6 @@ import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -226,18 +225,12 @@ def read_column(
             yield Input(as_text(cell), str(path), number, table.names[0], columns)
 
 
-def column_names(path: Path, encoding: str) -> list[str]:
-    """Return the names of the columns of a CSV or Parquet, or of the first record of JSON."""
-    kind = FORMATS.get(suffix_of(path))
-    if kind == "parquet":
-        return _open_parquet(path).schema_arrow.names
-    if kind == "jsonl":
-        _, record = next(iter(read_records(path, BadRows("skip"), encoding)), (0, None))
+def column_names(path: Path, config: Tables) -> Sequence[str]:
+    """Return the names of the columns of a table, or of the first record of JSON."""
+    if FORMATS.get(suffix_of(path)) == "jsonl":
+        _, record = next(read_records(path, BadRows("skip"), config.encoding), (0, None))
         return list(record) if isinstance(record, dict) else []
-    return [
-        cell.strip()
-        for cell in next((row for _, row in read_csv(path, encoding=encoding) if row), [])
-    ]
+    return read_table(path, (), replace(config, header="yes"), bad_rows=BadRows("error", "")).header
 
 
 def is_table(path: str | Path | None) -> bool:
@@ -276,14 +269,11 @@ def read_texts(
 
 
 def read_csv(
-    path: str | Path,
-    bad_rows: BadRows | None = None,
-    content: bytes | None = None,
-    encoding: str = "utf-8",
+    path: str | Path, bad_rows: BadRows, content: bytes | None = None, encoding: str = "utf-8"
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the number of the first line and the cells of each row of a CSV, none for a blank line,
     as `read_lines`. Cells are separated by commas, or by semicolons if the first line has these and
-    no comma. Without `bad_rows`, a row that is not UTF-8 is an error."""
+    no comma."""
     lines = read_lines(path, content, encoding, keeps_ends=True)
     first = next(lines, None)
     if first is None:
@@ -300,7 +290,7 @@ def read_csv(
             return
         except csv.Error as error:  # also rows after it may be wrong
             raise UserError(f"{where}: not a row of CSV: {error}.") from None
-        with nullcontext() if bad_rows is None else bad_rows.catch():
+        with bad_rows.catch():
             hint = " (--data.encoding cp1252 reads files of Windows)"
             decode_line("".join(row).encode("utf-8", "surrogateescape"), where, hint)
             yield number, row

@@ -13,6 +13,7 @@ docs.cvat.ai (CVAT for images 1.1), labelstud.io/guide/task_format.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -23,7 +24,7 @@ import msgspec
 import yaml
 
 from regard.data.bad_rows import BadRows
-from regard.data.formats.label_studio import values_of
+from regard.data.formats.label_studio import read_task
 from regard.data.images.coco import read_coco_boxes
 from regard.data.images.files import ENDINGS
 from regard.data.tables import (
@@ -84,7 +85,8 @@ def _read_yolo(path: Path, split: str, bad_rows: BadRows) -> tuple[Rows, Path]:
     without = []
     for image in _list_yolo_images(root, content[split]):
         boxes = rows[os.path.relpath(image, root)] = [(str(image), {})]
-        labels = _yolo_labels(image)
+        # In the folder `labels` in place of the last `images`.
+        labels = Path(re.sub("^(.*/)?images/", r"\1labels/", image.as_posix())).with_suffix(".txt")
         if not labels.exists():
             without.append(labels)
             continue
@@ -113,16 +115,6 @@ def _list_yolo_images(root: Path, places: str | list[str]) -> Iterator[Path]:
             yield from list_files(found, ENDINGS)[0]
         else:
             raise UserError(f"{found}: no such folder of images.")
-
-
-def _yolo_labels(image: Path) -> Path:
-    """Return the file of labels: in the folder `labels` in place of the last `images`."""
-    parts = list(image.parts)
-    for i in range(len(parts) - 2, -1, -1):
-        if parts[i] == "images":
-            parts[i] = "labels"
-            break
-    return Path(*parts).with_suffix(".txt")
 
 
 def _parse_yolo(cells: list[str], names: dict[Any, Any]) -> dict[str, Any]:
@@ -208,18 +200,13 @@ class _Rectangle(msgspec.Struct):
     rotation: float = 0
 
 
-class _ImageTask(msgspec.Struct):
-    data: dict[str, Any]
-
-
 def _read_label_studio(path: Path, split: str, bad_rows: BadRows) -> tuple[Rows, Path]:
     rows: Rows = {}
     for number, record in read_records(path, bad_rows):
         where = locate(path, number)
         with bad_rows.catch(where):
             try:
-                values = values_of(record, "rectanglelabels")
-                data = msgspec.convert(record, _ImageTask).data
+                data, values = read_task(record, "rectanglelabels")
                 found = [msgspec.convert(value, _Rectangle) for value in values]
             except msgspec.ValidationError as error:
                 raise UserError(f"not a task of Label Studio with boxes: {error}") from None

@@ -92,24 +92,20 @@ def _read_raven(
 ) -> dict[str, list[_Row]]:
     """Return the selections of a table. One that is repeated for each view or channel counts once,
     since channels are mixed."""
-    first = next(read_lines(file, encoding=config.encoding), b"")
-    header = first.decode("utf-8", "replace").split("\t")
-    name = config.label_column or "Annotation"
-    missing = [column for column in (*_TIMES, name) if column not in header]
-    if missing:
-        known, hint = ", ".join(map(repr, header)), " (--data.label-column)"
-        problem = f"no column {missing[0]!r}{hint if missing[0] == name else ''}"
-        raise UserError(f"{file}: {problem}; the columns are {known}.")
-    if (_FILES[0] in header) != (_FILES[1] in header):
+    named, name = replace(config, header="yes"), config.label_column or "Annotation"
+    optional = (name, *_FILES)
+    table = read_table(file, _TIMES, named, optional=optional, format="tsv", bad_rows=bad_rows)
+    if name not in table.header:
+        known, hint = ", ".join(map(repr, table.header)), "(--data.label-column)"
+        raise UserError(f"{file}: no column {name!r} {hint}; the columns are {known}.")
+    if (_FILES[0] in table.header) != (_FILES[1] in table.header):
         raise UserError(f"{file}: expected both columns {_FILES[0]!r} and {_FILES[1]!r}, or none.")
     rows: dict[str, list[_Row]] = {}
     sound = ""
-    if _FILES[0] not in header:
+    if _FILES[0] not in table.header:
         sound = _find_sound(file, _RAVEN_ENDING.sub("", file.name), folder)
         rows[sound] = [(str(file), {})]
     seen = set()
-    named, columns = replace(config, header="yes"), (*_TIMES, name)
-    table = read_table(file, columns, named, optional=_FILES, format="tsv", bad_rows=bad_rows)
     for number, cells in table:
         _, begin, end, label, sound_file, offset = cells
         if tuple(cells) in seen:

@@ -26,11 +26,12 @@ class _Annotation(msgspec.Struct):
 
 
 class _Task(msgspec.Struct):
+    data: dict[str, Any]
     annotations: list[_Annotation]
 
 
-def values_of(record: Any, kind: str) -> list[dict[str, Any]]:
-    """Return the values of the results of a type, such as `labels`, in the annotation of a task.
+def read_task(record: Any, kind: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the data of a task, and the values of the results of a type, such as `labels`.
 
     Raises: LeftOutError for a task without an annotation, UserError for one with several or with
             labels of another type, and msgspec.ValidationError for another record.
@@ -51,4 +52,4 @@ def values_of(record: Any, kind: str) -> list[dict[str, Any]]:
             values.append(result.value)
         elif result.type.endswith(("labels", "rectangle")):  # others are no regions, as choices
             raise UserError(f"has a result of the type {result.type}, expected {kind}")
-    return values
+    return task.data, values

@@ -20,7 +20,7 @@ import msgspec
 
 from regard.data.bad_rows import BadRows, LeftOutError
 from regard.data.config import SpanFormat, TaggedConfig
-from regard.data.formats.label_studio import values_of
+from regard.data.formats.label_studio import read_task
 from regard.data.tables import as_number, as_text, excerpt, locate, read_records, read_table
 from regard.data.text.words import split_words
 from regard.errors import UserError
@@ -199,7 +199,7 @@ class _TextValue(msgspec.Struct):
 
 def _parse_label_studio(record: Any) -> list[Span]:
     spans = []
-    for found in values_of(record, "labels"):
+    for found in read_task(record, "labels")[1]:
         value = msgspec.convert(found, _TextValue)
         if len(value.labels) != 1:
             raise UserError(f"span {value.start} to {value.end} has {len(value.labels)} labels")

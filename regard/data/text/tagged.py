@@ -172,7 +172,7 @@ def _find_text_column(path: Path, config: TaggedConfig) -> str:
     is_table = FORMATS.get(suffix_of(path)) in ("csv", "jsonl", "parquet")
     if config.format != "auto" or config.token_column or config.header == "no" or not is_table:
         return ""
-    names = column_names(path, config.encoding)
+    names = column_names(path, config)
     return "text" if "text" in names and not {"token", "tokens"} & {*names} else ""
 
 

@@ -1,7 +1,7 @@
 """`regard recipes` and `regard presets`: lists of what `regard train` can train."""
 
 from regard.errors import DONE
-from regard.recipes.presets import PRESETS
+from regard.recipes.presets import load_presets
 from regard.recipes.registry import RECIPES
 from regard.settings.help import show_help, two_columns
 from regard.settings.options import NoSettings, parse
@@ -22,7 +22,7 @@ def list_presets(argv: list[str]) -> int:
     parse(argv, NoSettings(), NoSettings())
     rows = [
         (name, f"{preset.sizes} ({preset.source}). Recipes: {', '.join(preset.recipes)}")
-        for name, preset in PRESETS.items()
+        for name, preset in load_presets().items()
     ]
     print(two_columns(rows))
     print("\n`regard train RECIPE --preset NAME` trains one; other options override its settings.")

@@ -12,10 +12,11 @@ from regard.models.build import build, build_classifier, build_core, build_langu
 from regard.models.config import LanguageModelConfig, ModelConfig
 from regard.models.readers.images import ImageReader
 from regard.models.writers.classes import ClassWriter
-from regard.recipes.presets import PRESETS, apply_preset
+from regard.recipes.presets import apply_preset, load_presets
 from regard.recipes.registry import RECIPES
 
 VOCAB = 1009
+PRESETS = load_presets()
 
 
 def size(module: nn.Module) -> int:
@@ -47,8 +48,13 @@ def gru(inputs: int, hidden: int) -> int:
     return 3 * hidden * (inputs + hidden) + 3 * hidden + hidden
 
 
+def model_of(name: str) -> Any:
+    recipe = PRESETS[name].recipes[0]
+    return apply_preset(name, recipe, RECIPES[recipe].config()).model
+
+
 def built(name: str, **sizes: Any) -> nn.Module:
-    config = PRESETS[name].model
+    config = model_of(name)
     with torch.device("meta"):
         if isinstance(config, ModelConfig):
             vocab = sizes["vocab"]
@@ -76,14 +82,14 @@ def test_gpt_has_the_published_number_of_parameters() -> None:
 
 
 def test_detr_has_the_transformer_of_the_paper() -> None:
-    config = PRESETS["detr"].model
+    config = model_of("detr")
     assert (config.queries, config.num_queries) == ("learned", 100)
     core = built("detr", in_order=False)
     assert size(core) == 6 * encoder_block(256, 2048) + 6 * decoder_block(256, 2048)
 
 
 def test_vit_is_the_base_model_but_for_its_positions() -> None:
-    config = PRESETS["vit"].model
+    config = model_of("vit")
     with torch.device("meta"):
         reader = ImageReader((3, 224, 224), 768, patch=16)
         writer = partial(ClassWriter, num_classes=1000)
@@ -128,7 +134,7 @@ def test_lstmn_is_a_layer_of_three_hundred() -> None:
 )
 def test_every_recipe_of_a_preset_takes_it(name: str, recipe: str) -> None:
     config = apply_preset(name, recipe, RECIPES[recipe].config())
-    assert config.model == PRESETS[name].model
+    assert config.model == model_of(name)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 
 from regard.errors import DONE, UserError
-from regard.recipes.presets import PRESETS
+from regard.recipes.presets import load_presets
 from regard.recipes.registry import RECIPES
 
 USAGE = "regard completion bash | zsh | fish"
@@ -46,8 +46,8 @@ def run(argv: list[str]) -> int:
     """Print the script of a shell, or the completions of words."""
     if not argv or argv[0] in ("-h", "--help"):
         lines = "\n".join(f"    {line}" for line in _INSTALL.values())
-        print(f"usage: {USAGE}\n\nPrint the script that completes commands, recipes and options:\n")
-        print(lines)
+        about = "Print the script that completes commands, recipes and options:"
+        print(f"usage: {USAGE}\n\n{about}\n\n{lines}")
         return DONE
     if argv[0] not in _SCRIPTS:
         raise UserError(f"the shell must be one of {', '.join(_SCRIPTS)}, got {argv[0]!r}")
@@ -70,7 +70,7 @@ def complete(words: Sequence[str]) -> list[str]:
         return complete([*before[1:], last])
     elif before[-1] == "--preset":
         recipes = {*before} & {*RECIPES} or {*RECIPES}
-        found = [name for name, preset in PRESETS.items() if recipes & {*preset.recipes}]
+        found = [name for name, preset in load_presets().items() if recipes & {*preset.recipes}]
     elif last.startswith("-"):
         found = ["--help", *sorted(_options(before))]
     elif before[-1].startswith("--"):

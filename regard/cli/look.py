@@ -96,10 +96,9 @@ def run(argv: list[str]) -> int:
         paths = [path] if options.compare is None else [path, options.compare]
         _write([_open_capture(one) for one in paths], options, path.parent, path.stem)
         return DONE
-    command = read_command(
+    folder, record, options, words = read_command(
         argv, LookOptions(), usage=USAGE, about=ABOUT, max_words=100, settings_of=input_settings
     )
-    folder, record, options, words = command
     if options.test:
         record = replace(record, config=keep_test(record.config, read_run(folder).config))
     check_words(words, get_entry(record.recipe).input_of(record.config))

@@ -13,7 +13,7 @@ from pathlib import Path
 from regard.cli.main import main
 from regard.errors import DONE, UserError
 from regard.recipes.base.entry import Entry
-from regard.recipes.registry import RECIPES, register
+from regard.recipes.registry import RECIPES, get_entry
 from regard.settings.help import show_help
 from regard.settings.options import NoSettings, parse, peek_option
 from regard.system.writing import write_atomically
@@ -49,13 +49,11 @@ def write_recipe(argv: list[str]) -> int:
 
 
 def run_own(own: Entry, *others: Entry, argv: Sequence[str] | None = None) -> int:
-    """Run a command line (by default sys.argv) with these recipes; return its exit code.
-
-    `train` and `sweep` take the first unless another is named.
-    """
+    """Run a command line (by default sys.argv) with these recipes; return its exit code. `train`
+    and `sweep` take the first unless another is named."""
     names = [entry.name for entry in (own, *others)]
     for entry in (own, *others):
-        register(entry)
+        RECIPES[entry.name] = get_entry(entry)
     words = list(sys.argv[1:] if argv is None else argv)
     folder = peek_option(words, "run")
     # The settings of a folder that holds a run are used, not those of the recipe.

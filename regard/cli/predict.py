@@ -60,10 +60,9 @@ class PredictOptions(DecodingOptions):
 def run(argv: list[str]) -> int:
     """Parse the options, predict and print the outputs."""
     settings_of = _all_boxes if "--coco" in argv else input_settings
-    command = read_command(
+    folder, record, options, words = read_command(
         argv, PredictOptions(), usage=USAGE, about=ABOUT, max_words=MANY, settings_of=settings_of
     )
-    folder, record, options, words = command
     words = words or ["-"]
     check_words(words, get_entry(record.recipe).input_of(record.config))
     if options.coco and record.recipe != "boxes":

@@ -2,7 +2,6 @@
 
 import importlib
 import socket
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -56,11 +55,22 @@ def run(argv: list[str]) -> int:
     if not parsed.positionals:
         raise UserError(f"RUN is missing: {USAGE}")
     options = parsed.own
-    folders = _name_runs([Path(word) for word in parsed.positionals])
+    folders: dict[str, Path] = {}
+    for folder in map(Path, parsed.positionals):
+        name = folder.resolve().name
+        if name in folders:
+            raise UserError(f"two runs are named {name}: {folders[name]} and {folder}")
+        folders[name] = folder
     records = {name: read_run(folder) for name, folder in folders.items()}
     guards = importlib.import_module("regard.serve.guard")
     guard = guards.make_guard(options.host, options.host_names, options.keys, is_open=options.open)
-    listener = _bind(options.host, options.port)
+    address, family = (options.host, options.port), socket.AF_INET
+    if ":" in options.host:
+        family = socket.AF_INET6
+    try:
+        listener = socket.create_server(address, family=family, backlog=_BACKLOG)
+    except OSError as error:  # taken or not allowed
+        raise UserError(f"--host, --port: {error.strerror}") from error
     server, trained = importlib.import_module("regard.serve.server"), {}
     for name, folder in folders.items():
         trained[name] = load_trained(folder, options, records[name])
@@ -73,28 +83,3 @@ def run(argv: list[str]) -> int:
         is_logging=not options.quiet_log,
     )
     return DONE
-
-
-def _name_runs(folders: Sequence[Path]) -> dict[str, Path]:
-    """Return folders by name. Raises: UserError if two have the same name."""
-    named: dict[str, Path] = {}
-    for folder in folders:
-        name = folder.resolve().name
-        if name in named:
-            raise UserError(f"two runs are named {name}: {named[name]} and {folder}")
-        named[name] = folder
-    return named
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    """Return a socket that listens. Raises: UserError if the port is taken or not allowed."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise UserError(f"{host}, port {port}: {error.strerror}") from error
-    listener.listen(_BACKLOG)
-    return listener

@@ -69,7 +69,27 @@ def run(argv: list[str]) -> int:
         print("`regard train RECIPE --help` explains the settings of a recipe.")
         return DONE
     run, options = read_training(argv, TrainOptions(), usage=USAGE, about=ABOUT)
-    return _train(options.run or Path("runs") / run.recipe, run, options)
+    folder = options.run or Path("runs") / run.recipe
+    get_entry(run.recipe).check(run.config)
+    check_run_folder(folder, run)
+    keep_freed_memory()
+    announce_compiling()
+    with report_slow(print_notice, "loading PyTorch"):
+        training = importlib.import_module("regard.recipes.training")
+    result = training.train_run(folder, run, threads=options.threads, notify=print_notice)
+    if result.is_interrupted:
+        return INTERRUPTED
+    if not result.report or verbosity() == "quiet":
+        return DONE
+    if result.was_finished:
+        reason = result.report["training"]["stop_reason"]
+        print(f"The run in {folder} is finished: it stopped by {reason}. A new run from it, with")
+        print(f"its own schedule:  {longer_command(folder, run)}")
+    test = result.report["test"]
+    print(score_table(test) if test else "No test data was given (--data.test).")
+    program = "regard" if run.recipe in NAMES else f"python {sys.argv[0]}"
+    print(f"\nThe run is in {folder}: try  {program} predict {folder} INPUT")
+    return DONE
 
 
 def read_training(
@@ -106,29 +126,6 @@ def read_training(
         raise HelpShown(DONE)
     run = Run(recipe=recipe, seed=parsed.own.seed, config=parsed.config, init=start)
     return run, parsed.own
-
-
-def _train(folder: Path, run: Run, options: TrainOptions) -> int:
-    get_entry(run.recipe).check(run.config)
-    check_run_folder(folder, run)
-    keep_freed_memory()
-    announce_compiling()
-    with report_slow(print_notice, "loading PyTorch"):
-        training = importlib.import_module("regard.recipes.training")
-    result = training.train_run(folder, run, threads=options.threads, notify=print_notice)
-    if result.is_interrupted:
-        return INTERRUPTED
-    if not result.report or verbosity() == "quiet":
-        return DONE
-    if result.was_finished:
-        reason = result.report["training"]["stop_reason"]
-        print(f"The run in {folder} is finished: it stopped by {reason}. A new run from it, with")
-        print(f"its own schedule:  {longer_command(folder, run)}")
-    test = result.report["test"]
-    print(score_table(test) if test else "No test data was given (--data.test).")
-    program = "regard" if run.recipe in NAMES else f"python {sys.argv[0]}"
-    print(f"\nThe run is in {folder}: try  {program} predict {folder} INPUT")
-    return DONE
 
 
 def read_settings(path: Path) -> dict[str, Any]:

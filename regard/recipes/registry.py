@@ -19,22 +19,9 @@ RECIPES: dict[str, Entry] = {
 }
 
 
-def register(own: Entry) -> None:
-    """Register a user's own recipe for this process.
-
-    Raises: UserError if the name is taken.
-    """
-    if own.name in RECIPES:
-        raise UserError(f"a recipe named {own.name!r} exists already; choose another name")
-    RECIPES[own.name] = own
-
-
 def get_entry(name: str | Entry) -> Entry:
-    """Return the entry of a recipe, by its name or as it is.
-
-    Raises: UserError with similar names, or all names, and for an own entry with the name of
-            another recipe.
-    """
+    """Return the entry of a recipe, by its name or as it is. Raises UserError with similar names,
+    or all names, and for an own entry with the name of another recipe."""
     if isinstance(name, Entry):
         if RECIPES.get(name.name, name) is not name:
             raise UserError(f"a recipe named {name.name!r} exists already; choose another name")

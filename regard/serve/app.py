@@ -165,7 +165,10 @@ class _Gate:
             headers = Headers(scope=scope)
             self._guard.check(path, headers)
             if path in _COSTLY:
-                size = _body_size(headers, service.limits.body)
+                length, most = headers.get("content-length", ""), service.limits.body
+                size = int(length) if length.isdecimal() else most  # Starlette ends it there
+                if size > most:
+                    raise RequestError(413, f"the body may have {most:,} bytes, got {size:,}")
                 service.check_room(size)
                 held = size
             service.held += held
@@ -186,18 +189,6 @@ class _Gate:
                 entry = {"time": round(time.time(), 3), "method": scope["method"], "route": route}
                 entry |= {"status": status, "seconds": round(seconds, 6)}
                 _ACCESS.info(json.dumps(entry))
-
-
-def _body_size(headers: Headers, most: int) -> int:
-    """Return the size of a body, the largest one if it is not known.
-
-    Raises: RequestError 413 for one that is too large.
-    """
-    length = headers.get("content-length", "")
-    size = int(length) if length.isdecimal() else most  # Starlette ends it at the limit
-    if size > most:
-        raise RequestError(413, f"the body may have {most:,} bytes, got {size:,}")
-    return size
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:

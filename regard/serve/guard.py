@@ -34,7 +34,9 @@ class Guard:
     def check(self, path: str, headers: Mapping[str, str]) -> None:
         """Raise RequestError for a request that is not allowed: 400, 401 or 403."""
         host = headers.get("host", "")
-        name = _host_name(host)
+        # Without its port, and without the brackets of IPv6.
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        name = name.lower()
         # A name that another site lets point to this machine would get around the browser's rules.
         if name not in self.hosts and (self.is_local or not _is_address(name)):
             raise RequestError(403, f"the host {name!r} is not served: name it with --host-names")
@@ -95,13 +97,6 @@ def is_loopback(host: str) -> bool:
     except OSError as error:
         raise UserError(f"--host {host}: {error.strerror}") from error
     return all(ipaddress.ip_address(entry[4][0]).is_loopback for entry in found)
-
-
-def _host_name(host: str) -> str:
-    """Return the header Host without its port, and without the brackets of IPv6."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower()
 
 
 def _is_address(name: str) -> bool:

@@ -53,17 +53,16 @@ class Looks:
             capture = trained.look_again(read or examples, recipe)
             title = f"{trained.run.recipe}: {trained.folder.resolve().name}"
             scripts = "".join(scripts_of([(title, capture.model, capture)])).encode()
+            if len(scripts) > self._max_bytes:
+                raise UserError("the page is too large: ask for less")
         except UserError as error:
             return {"page": None, "rows": None, "note": str(error)}
-        if len(scripts) > self._max_bytes:
-            return {"page": None, "rows": None, "note": "the page is too large: ask for less"}
+        look = {"page": f"/v1/looks/{self._keep(scripts)}", "rows": None, "note": ""}
         count = sum(own.weights.numel() for maps in capture for own in maps.maps)
-        rows, note = None, ""
         if count <= MAX_NUMBERS:
-            rows = rows_of(capture)
-        else:
-            note = f"{count:,} weights are more than {MAX_NUMBERS:,}: they are on the page alone"
-        return {"page": f"/v1/looks/{self._keep(scripts)}", "rows": rows, "note": note}
+            return look | {"rows": rows_of(capture)}
+        note = f"{count:,} weights are more than {MAX_NUMBERS:,}: they are on the page alone"
+        return look | {"note": note}
 
     def page(self, id: str) -> str | None:
         """Return a page; None if there is none of this id, or if it is too old."""
@@ -92,10 +91,8 @@ class Looks:
 
 
 def rows_of(capture: Capture) -> list[dict[str, Any]]:
-    """Return the maps of all samples (from 1) as JSON; the weight of a masked pair is -0.0.
-
-    An input may have several samples, such as its outputs, or none if it was skipped.
-    """
+    """Return the maps of all samples (from 1) as JSON; the weight of a masked pair is -0.0. An
+    input may have several samples, such as its outputs, or none if it was skipped."""
     rows = []
     for number, maps in enumerate(capture, start=1):
         for own in maps.maps:

@@ -52,11 +52,16 @@ def serve(
 ) -> None:
     """Answer requests until a signal ends it, then those that were accepted.
 
-    workers: threads of each run with a compiled engine; two by default.
+    workers:    threads of each run with a compiled engine; two by default.
+    is_logging: write a line of JSON for each request to standard error, as errors are.
     """
     service = Service(trained, limits, workers=workers)
     service.start()
-    _log_to_stderr(is_logging)
+    errors = logging.StreamHandler(sys.stderr)
+    for name in ("regard.serve", "uvicorn"):
+        logging.getLogger(name).addHandler(errors)
+    if is_logging:
+        logging.getLogger("regard.serve.access").setLevel(logging.INFO)
     config = uvicorn.Config(
         make_app(service, guard),
         http=_Protocol,
@@ -86,12 +91,3 @@ def serve(
         pass
     finally:
         service.stop()
-
-
-def _log_to_stderr(is_logging: bool) -> None:
-    """Write errors to standard error, and if asked for a line of JSON for each request."""
-    handler = logging.StreamHandler(sys.stderr)
-    for name in ("regard.serve", "uvicorn"):
-        logging.getLogger(name).addHandler(handler)
-    if is_logging:
-        logging.getLogger("regard.serve.access").setLevel(logging.INFO)

@@ -112,10 +112,8 @@ class Service:
         return sum(run.workers.queue.running for run in self.runs.values())
 
     def check_room(self, size: int) -> None:
-        """Raise RequestError 429 if there is no room for a request with a body of `size` bytes.
-
-        The inputs that wait may be too many, take too long, or fill the memory.
-        """
+        """Raise RequestError 429 if there is no room for a request with a body of `size` bytes. The
+        inputs that wait may be too many, take too long, or fill the memory."""
         wait, limits = self.wait, self.limits
         is_full = self.waiting >= limits.waiting or self.held + size > limits.memory
         if wait > limits.wait or is_full:
@@ -139,10 +137,8 @@ class Service:
         return reply
 
     async def stream(self, run: ServedRun, query: Query) -> AsyncIterator[Token | Reply]:
-        """Yield the tokens of streamed answers while they are decoded, then the answers.
-
-        Raises: RequestError for a wrong input, or if the deadline is missed.
-        """
+        """Yield the tokens of streamed answers while they are decoded, then the answers. Raises
+        RequestError for a wrong input, or if the deadline is missed."""
         jobs: list[Job] = []
         seconds = min(query.deadline or self.limits.deadline, self.limits.deadline)
         end = time.perf_counter() + seconds
@@ -166,7 +162,11 @@ class Service:
         except TimeoutError as error:
             raise RequestError(504, "the answer was not computed within the deadline") from error
         finally:
-            self._drop(run, jobs)
+            left = [job for job in jobs if job.future.cancel()]
+            run.workers.queue.remove(left)
+            for job in jobs:
+                if not job.future.cancelled():
+                    job.future.exception()  # another job's error was raised
 
     async def look(self, run: ServedRun, query: Query, reply: Reply) -> dict[str, Any]:
         """Return the attention of answers, which torch reads again, and the address of its page."""
@@ -184,9 +184,7 @@ class Service:
 
     async def _submit(self, run: ServedRun, query: Query) -> tuple[list[Job], list[str]]:
         """Prepare inputs and put them into the queue; return their jobs, and notes on the inputs.
-
-        An input that is skipped has its error as the result.
-        """
+        An input that is skipped has its error as the result."""
         if self.is_draining():
             raise RequestError(503, "the service ends")
         recipe, key = run.change(query.options)
@@ -228,15 +226,6 @@ class Service:
         self.metrics.tokens.labels(run.name, "input").inc(num_read)
         self.metrics.tokens.labels(run.name, "output").inc(reply.num_written)
         return reply
-
-    def _drop(self, run: ServedRun, jobs: Sequence[Job]) -> None:
-        """Take the jobs that are not computed out of the queue."""
-        left = [job for job in jobs if job.future.cancel()]
-        if left:
-            run.workers.queue.remove(left)
-        for job in jobs:
-            if not job.future.cancelled():
-                job.future.exception()  # another job's error was raised
 
 
 def _result(number: int, job: Job) -> Any:

@@ -47,10 +47,9 @@ class EmbedOptions(UseOptions):
 
 def run(argv: list[str]) -> int:
     """Parse the options, compute the vectors and write them."""
-    command = read_command(
+    folder, record, options, words = read_command(
         argv, EmbedOptions(), usage=USAGE, about=ABOUT, max_words=MANY, settings_of=reading_settings
     )
-    folder, record, options, words = command
     out: Path | None = options.out
     if out is None or out.suffix not in (".npy", ".npz", *SUFFIXES):
         raise UserError(f"--out must be FILE.npy, .npz, {', '.join(SUFFIXES)}, got {out}")

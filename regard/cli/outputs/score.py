@@ -52,10 +52,9 @@ class ScoreOptions(UseOptions):
 
 def run(argv: list[str]) -> int:
     """Parse the options, score the texts and print the scores."""
-    command = read_command(
+    folder, record, options, words = read_command(
         argv, ScoreOptions(), usage=USAGE, about=ABOUT, max_words=2, settings_of=reading_settings
     )
-    folder, record, options, words = command
     if not words:
         raise UserError(f"FILE is missing: {USAGE}")
     out: Path | None = options.out

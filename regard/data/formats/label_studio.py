@@ -31,11 +31,9 @@ class _Task(msgspec.Struct):
 
 
 def read_task(record: Any, kind: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the data of a task, and the values of the results of a type, such as `labels`.
-
-    Raises: LeftOutError for a task without an annotation, UserError for one with several or with
-            labels of another type, and msgspec.ValidationError for another record.
-    """
+    """Return the data of a task, and the values of the results of a type, such as `labels`. Raises
+    LeftOutError for a task without an annotation, UserError for one with several or with labels of
+    another type, and msgspec.ValidationError for another record."""
     if isinstance(record, dict) and "annotation_id" in record:
         raise UserError("is of the export JSON-MIN of Label Studio, expected its JSON")
     task = msgspec.convert(record, _Task)

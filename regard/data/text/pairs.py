@@ -72,7 +72,9 @@ def read_split(config: PairsConfig, split: Literal["train", "val", "test"]) -> P
     targets = getattr(config, f"{split}_target") or [None] * len(paths)
     parts = []
     for path, target in zip(paths, targets, strict=True):
-        if target is None and _is_side(path, config):
+        is_table = suffix_of(path) in FORMATS or Path(path).is_dir() or is_data_set(path)
+        is_side = config.format == "text" or (config.format == "auto" and not is_table)
+        if target is None and is_side:
             known = f"expected a table ({', '.join(FORMATS)})"
             raise UserError(
                 f"{path}: {known}, or --data.{split}-target with the parallel text file."
@@ -116,12 +118,6 @@ def read_pairs(
         columns = [(name, getattr(config, f"{name}_column", None)) for name in names]
         rows = read_columns(path, columns, config, split, bad_rows)
     return collect_pairs(rows, origin, names, bad_rows)
-
-
-def _is_side(path: str | Path, config: PairsConfig) -> bool:
-    """Return True for one of two parallel text files, rather than a table or a data set."""
-    is_text = suffix_of(path) not in FORMATS and not Path(path).is_dir() and not is_data_set(path)
-    return config.format == "text" or (config.format == "auto" and is_text)
 
 
 def read_columns(

@@ -149,7 +149,9 @@ def _read_sentences(
         return _read_columns(path, config, bad_rows, has_tags=has_tags)
     suffix = "" if format == "csv" else "s"
     if config.format == "auto" and format == "jsonl":
-        _check_no_spans(path, config.encoding)
+        for _, record in islice(read_records(path, BadRows("skip"), config.encoding), 100):
+            if found := recognize(record):
+                raise UserError(f"{path}: has texts with spans: give --data.format {found}.")
     columns = [config.token_column or f"token{suffix}", config.tag_column or f"tag{suffix}"]
     rows = read_table(
         path,
@@ -174,13 +176,6 @@ def _find_text_column(path: Path, config: TaggedConfig) -> str:
         return ""
     names = column_names(path, config)
     return "text" if "text" in names and not {"token", "tokens"} & {*names} else ""
-
-
-def _check_no_spans(path: Path, encoding: str) -> None:
-    """Raise UserError if one of the first records of a file has spans."""
-    for _, record in islice(read_records(path, BadRows("skip"), encoding), 100):
-        if format := recognize(record):
-            raise UserError(f"{path}: has texts with spans: give --data.format {format}.")
 
 
 def _check_lists(

@@ -85,10 +85,6 @@ class DetectionRecipe(FileRecipe[ConfigT]):
         return self.make_batches(data, rows=config.batch, augment=config.augment)
 
     @abstractmethod
-    def source(self, arrays: Sequence[Any]) -> Any:
-        """Return the input of the model."""
-
-    @abstractmethod
     def to_boxes(self, regions: Tensor, frames: Sequence[Any]) -> NDArray[np.float64]:
         """Return regions (rows, queries, sides) as boxes of the images or clouds."""
 
@@ -134,9 +130,6 @@ class DetectionRecipe(FileRecipe[ConfigT]):
         self, inference: ActiveModel, rows: Sequence[Any], trace: Trace | None = None
     ) -> list[Detections]:
         return self.detect(inference.model, self.collate(rows), [row[1] for row in rows])
-
-    def collate(self, rows: Sequence[Any]) -> Any:
-        return self.source([row[0] for row in rows])
 
     def count_detected(self, found: Detections) -> int:
         """Return the number of boxes with a score of at least the threshold; they come first."""

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
@@ -19,7 +18,7 @@ from regard.data.annotated import AnnotatedDataset
 from regard.data.config import used_augmentation
 from regard.data.embedded.shapes import make_shapes
 from regard.data.held_out import join_files
-from regard.data.images.box_batches import BoxBatches, Frame, resize_and_pad
+from regard.data.images.box_batches import BoxBatches, Frame, resize_and_pad, stack_images
 from regard.data.images.boxes import read_boxes
 from regard.data.images.files import ENDINGS
 from regard.data.tables import TABLES
@@ -89,8 +88,8 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
         limits = "at most 100 boxes of a class per image; precision, recall and F1 at IoU 0.5"
         return f"COCO AP, {limits}, input size {self.config.data.width} x {self.config.data.height}"
 
-    def source(self, arrays: Sequence[NDArray[np.uint8]]) -> Tensor:
-        return torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2).float() / 255
+    def collate(self, rows: Sequence[Any]) -> Tensor:
+        return stack_images([array for array, *_ in rows])
 
     def to_boxes(self, regions: Tensor, frames: Sequence[Frame]) -> NDArray[np.float64]:
         sides = np.array([self.config.data.width, self.config.data.height] * 2, np.float32)
@@ -105,9 +104,7 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
 
     def preprocess(self, given: Any, number: int) -> list[tuple[Any, Frame, Image.Image]]:
         """Return the pixels of an image at the size of the model's input, their scale, the image.
-
-        Boxes refer to the image rotated according to its EXIF orientation; arrays have none.
-        """
+        Boxes refer to the image rotated according to its EXIF orientation; arrays have none."""
         image, data = to_image(given, f"input {number}").convert("RGB"), self.config.data
         return [(*resize_and_pad(image, data.width, data.height), image)]
 

@@ -101,8 +101,8 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
     def to_corners(self, boxes: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.concatenate((boxes[..., :3] - boxes[..., 3:] / 2, boxes[..., 3:]), -1)
 
-    def source(self, arrays: Sequence[NDArray[np.float32]]) -> Padded:
-        return pad_arrays(arrays)
+    def collate(self, rows: Sequence[Any]) -> Padded:
+        return pad_arrays([cloud for cloud, _ in rows])
 
     def to_boxes(self, regions: Tensor, frames: Sequence[Any]) -> NDArray[np.float64]:
         boxes = to_boxes(regions.double().numpy(), self.scale)
@@ -157,10 +157,8 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
 
 
 def draw_top_view(points: NDArray[Any], extent: Sequence[float]) -> NDArray[np.uint8]:
-    """Return an image (height, width, 3) of points (points, 3) from above, 400 pixels long.
-
-    x is to the right, y upward; higher points are darker.
-    """
+    """Return an image (height, width, 3) of points (points, 3) from above, 400 pixels long. x is to
+    the right, y upward; higher points are darker."""
     longest = max(extent[:2])
     width, height = (max(1, round(_SIDE * side / longest)) for side in extent[:2])
     image = np.full((height, width, 3), 255, np.uint8)

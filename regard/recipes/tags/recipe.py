@@ -252,12 +252,7 @@ class TagsRecipe(FileRecipe[TagsRunConfig]):
             }
             entities.append(entity)
         tokens, offsets = [*row.tokens], [*map(list, row.offsets)]
-        json: TagsAnswer = {
-            "tokens": tokens,
-            "offsets": offsets,
-            "tags": tags,
-            "entities": entities,
-        }
+        json = TagsAnswer(tokens=tokens, offsets=offsets, tags=tags, entities=entities)
         return Answer(tags, json, [" ".join(tags)])
 
     def to_rows(self, answer: Answer, suffix: str, number: int) -> list[dict[str, Any]]:

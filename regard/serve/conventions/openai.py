@@ -25,8 +25,7 @@ from regard.serve.service import Reply, Service, Token
 from regard.settings.ranges import short_repr
 
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed")
-_OPTIONS = {name: name for name in _SAMPLING}
-_OPTIONS["max_tokens"] = "length"
+_OPTIONS = {name: name for name in _SAMPLING} | {"max_tokens": "length"}
 _REFUSED = ("suffix", "presence_penalty", "frequency_penalty", "logit_bias")
 """Fields that would change an answer, but are not supported: they must be 0 or empty."""
 _CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
@@ -84,7 +83,10 @@ class _Completion:
             raise RequestError(400, f"best_of must be n ({n})", at="best_of")
         if n * len(self.prompts) > most:
             raise RequestError(400, f"at most {most} choices are made", at="n")
-        options = _read_options(self.run, values)
+        options = {"length": 16, "seed": self.run.options["seed"].value}
+        for name, own in _OPTIONS.items():
+            if values.get(name) is not None:
+                options[own] = convert_option(self.run.options[own], name, values[name])
         self.samples = []
         for sample in range(n):
             own = options | {"seed": options["seed"] + sample}
@@ -167,15 +169,6 @@ def _to_error(problem: RequestError) -> dict[str, Any]:
 
 def _to_event(data: dict[str, Any]) -> bytes:
     return b"data: %b\n\n" % msgspec.json.encode(data)
-
-
-def _read_options(run: ServedRun, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of sampling. Raises: RequestError for one that is wrong."""
-    options = {"length": 16, "seed": run.options["seed"].value}
-    for name, own in _OPTIONS.items():
-        if values.get(name) is not None:
-            options[own] = convert_option(run.options[own], name, values[name])
-    return options
 
 
 def _usage(replies: Sequence[Reply]) -> dict[str, int]:

@@ -16,12 +16,13 @@ from regard.recipes.registry import NAMES
 
 def example_input(trained: TrainedRun) -> Any:
     """Return an input as JSON: a synthetic text, a gray image, silence, points, people who walk.
-
-    None if a recipe of one's own reads files.
-    """
+    None if a recipe of one's own reads files."""
     kind, data = trained.input, trained.config.data
     if kind == "text":
-        return _example_text(trained)
+        text: Any = "a text"
+        if trained.recipe.has_test() and not data_paths(trained.run):
+            text = trained.test_input(0)
+        return text if isinstance(text, str) else " ".join(text)
     if trained.recipe.entry.name not in NAMES:
         return None
     if kind == "points":
@@ -34,13 +35,6 @@ def example_input(trained: TrainedRun) -> Any:
         (size,) = InputShape.load(trained.folder / ARTIFACTS / InputShape.file).shape
         return [0.5] * size
     return base64.b64encode(_example_file(trained)).decode()
-
-
-def _example_text(trained: TrainedRun) -> str:
-    if data_paths(trained.run) or not trained.recipe.has_test():
-        return "a text"
-    text = trained.test_input(0)
-    return text if isinstance(text, str) else " ".join(text)
 
 
 def _example_file(trained: TrainedRun) -> bytes:

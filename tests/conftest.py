@@ -44,6 +44,11 @@ WITHOUT_CHECKS = (
     "engines",
     "exchange",
     "lab",
+    "look/test_capture.py",
+    "look/test_capture_chain.py",
+    "look/test_capture_text.py",
+    "look/test_teacher.py",
+    "look/test_walk_figure.py",
     "recipes",
     "serve",
     "viewer",
@@ -166,14 +171,15 @@ def no_shape_checks() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def checks(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Disable shape checks in the folders of `WITHOUT_CHECKS`.
+    """Disable shape checks in the folders and files of `WITHOUT_CHECKS`.
 
     A check takes longer than the checked call, and these folders decode and train for thousands of
     steps, with parts whose shapes are checked by their own tests and those of contracts, models and
     look.
     """
-    folders = request.path.relative_to(Path(__file__).parent).parts
-    with without_checks() if folders[0] in WITHOUT_CHECKS else nullcontext():
+    path = request.path.relative_to(Path(__file__).parent)
+    is_named = not {path.parts[0], path.as_posix()}.isdisjoint(WITHOUT_CHECKS)
+    with without_checks() if is_named else nullcontext():
         yield
 
 

@@ -49,6 +49,5 @@ def test_claim_is_run_with_its_files(tmp_path, capsys, monkeypatch):
     assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".md", ".svg"}
     assert main([*words[:-1], "2"]) == 2
     assert "vanishing-gradient.json is of other seeds" in capsys.readouterr().err
-    monkeypatch.setattr(protocol, "workers", lambda _: nullcontext())  # once more, in this process
-    assert main([*words, "--force", "--json"]) == 0
+    assert main([*words, "--json"]) == 0  # kept, as --force is not given
     assert json.loads(capsys.readouterr().out)["seeds"] == [1]

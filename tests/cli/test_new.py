@@ -1,5 +1,6 @@
 """`regard new`: the file runs, supports every command, and is imported by nothing else."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -10,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+import regard
 from regard.cli.main import main
+from regard.recipes.registry import RECIPES
 from tests.recipes.commands import run_file
 
 ROOT = Path(__file__).parents[2]
@@ -62,19 +65,15 @@ def test_run_is_continued_with_its_settings_through_the_file(folder, capsys, mon
     assert "runs/mine is finished: it stopped by steps" in capsys.readouterr().out
 
 
-def test_entry_is_passed_in_python(folder):
-    code = """
-import regard
-from mine import ENTRY
-from regard.recipes.registry import RECIPES
-run = regard.load("runs/mine", recipe=ENTRY)
-assert ENTRY.name not in RECIPES
-print(float(run.predict(["1 9 2"])[0]) > 5)
-"""
-    result = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
-    )
-    assert result.stdout == "True\n", result.stderr
+def test_entry_is_passed_in_python(folder, monkeypatch):
+    monkeypatch.syspath_prepend(folder)
+    try:
+        entry = importlib.import_module("mine").ENTRY
+        run = regard.load(folder / "runs/mine", recipe=entry)
+    finally:
+        sys.modules.pop("mine", None)
+    assert entry.name not in RECIPES
+    assert float(run.predict(["1 9 2"])[0]) > 5
 
 
 def test_run_folder_imports_nothing(folder, capsys, monkeypatch):

@@ -82,7 +82,7 @@ PAGES = {"score": 2, "positions": 2, "writer": 2, "recipe": 3}
 """Number of files of the package on each page."""
 SMALL = (
     "--model.core.layers 1 --model.core.width 8 --model.core.heads 2 --model.core.feedforward 8 "
-    "--context 8 --batch 4"
+    "--context 8 --batch 4 --sample.length 8"
 )
 TRAIN = (
     f"train language --data.train text.txt --data.val text.txt {SMALL} --train.steps 2 "

@@ -56,6 +56,12 @@ def check_capture(run: Any, inputs: Sequence[Any]) -> Capture:
         _check_equal(Capture.open(path), capture, torch.float16)
         capture.save(f"{folder}/look.html")
         capture.plot(f"{folder}/look.svg")
+    check_maps(capture)
+    return capture
+
+
+def check_maps(capture: Capture) -> None:
+    """Check that maps fit their axes, that weights sum to one and contributions to their total."""
     for sample_maps in capture:
         assert sample_maps.sample.title
         _check_axes(sample_maps.sample)
@@ -70,7 +76,6 @@ def check_capture(run: Any, inputs: Sequence[Any]) -> Capture:
             totals = weights.sum(-1)
             is_empty = totals == 0 if attention_map.kind == "chain" else torch.tensor(False)
             close(totals, torch.where(is_empty, 0.0, torch.ones_like(totals)))
-    return capture
 
 
 def _check_equal(capture: Capture, other: Capture, dtype: torch.dtype) -> None:
@@ -118,7 +123,8 @@ def check_test_input(run: Any) -> Any:
     """Check predict and look of the first test input, and of wrong indices; return the input."""
     test_input = run.test_input(0)
     assert is_equal(run.test_input(0), test_input)
-    check_capture(run, [test_input])
+    assert is_equal(run.predict([test_input]), run.predict([run.test_input(0)]))
+    check_maps(run.look([test_input]))
     for index in (-1, 10**6):
         with pytest.raises(UserError, match=rf"has \d+ inputs, from 0: no input {index}"):
             run.test_input(index)

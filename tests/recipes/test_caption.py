@@ -188,10 +188,11 @@ def test_every_core_describes_drawn_scenes(core, tmp_path):
     command(f"train caption --run {tmp_path}/run {SIZE} {LIMITS} {CORES[core]} {data} {steps}")
     trained = load(tmp_path / "run")
     pixels = trained.test_input(0)
-    (sample_maps,) = check_capture(trained, [pixels])
+    capture = check_capture(trained, [pixels])
+    (sample_maps,) = capture
     attention_map = sample_maps.find("cross" if core == "transformer" else "recurrent")[0]
     assert sample_maps.keys(attention_map).picture == "image"
-    trained.look([pixels]).plot(tmp_path / "look.png")
+    capture.plot(tmp_path / "look.png")
     with Image.open(tmp_path / "look.png") as figure:
         assert figure.size[0] > 300
 

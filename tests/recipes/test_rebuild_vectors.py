@@ -243,6 +243,7 @@ def test_components_given_x_are_those_of_the_residuals():
     assert pca_error(rows[:30, 1:], rows[30:, 1:], 1) > 0.1
 
 
+@pytest.mark.parametrize("finished_run", ["transformer"], indirect=True)
 def test_runs_of_other_recipes_have_no_manifold(finished_run, tmp_path, capsys):
     words = ("--view", "manifold", "--out", tmp_path / "m.png")
     message = failure(capsys, "look", finished_run, *words)

@@ -1,9 +1,6 @@
 """Precision of a run: resolved at its start, recorded, and kept until its end."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +10,6 @@ from regard.recipes import training
 from regard.recipes.run_folder import read_run
 from tests.recipes.commands import command, failure
 from tests.recipes.toy import toy_arguments
-
-ROOT = Path(__file__).parents[2]
 
 
 class Choice:
@@ -33,10 +28,8 @@ def choice(monkeypatch: pytest.MonkeyPatch) -> Choice:
     return measurement
 
 
-def train_arguments(
-    folder: Path, run: str, *more: str, steps: int, core: str = "transformer"
-) -> list[str]:
-    plain = toy_arguments(folder, core=core, steps=steps)
+def train_arguments(folder: Path, run: str, *more: str, steps: int) -> list[str]:
+    plain = toy_arguments(folder, core="transformer", steps=steps)
     ending = "--train.precision auto --train.validate-every 2 --train.schedule constant --run"
     return [*plain, *ending.split(), str(folder / run), *more]
 
@@ -77,28 +70,3 @@ def test_precision_of_a_run_may_be_given_and_another_is_refused(
     message = failure(capsys, "train", *words).splitlines()[-1]
     assert "train.lr" in message
     assert "train.precision" not in message
-
-
-def test_two_processes_train_to_one_report_in_the_precision_of_the_main_one(
-    tmp_path: Path,
-) -> None:
-    # DDP must not wait for the gradients of a score that has none.
-    words = ("--model.core.choice", "hard", "--model.core.hard", "none")
-    arguments = train_arguments(tmp_path, "run", *words, steps=3, core="recurrent")
-    launch = "-m torch.distributed.run --standalone --nproc-per-node 2 -m"
-    program = [*launch.split(), "tests.recipes.precision_together", "--"]
-    result = subprocess.run(
-        [sys.executable, *program, *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    assert result.returncode == 0, result.stderr
-    lines = [line for line in result.stdout.splitlines() if line.startswith("rank-")]
-    assert sorted(lines) == ["rank-0:bfloat16", "rank-1:bfloat16"]
-    assert read_run(tmp_path / "run").config.train.precision == "bfloat16"
-    assert result.stdout.count("The run is in") == 1
-    report = json.loads((tmp_path / "run" / "report.json").read_text())
-    assert report["training"]["steps"] == 3

@@ -6,7 +6,7 @@
 import copy
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -29,6 +29,7 @@ from tests.models.test_grid import CORES, READERS, VOCAB, WIDTH, WRITERS, make_m
 ROWS = 4
 NAMES = [*itertools.product(CORES, [*WRITERS, "proposals", "language"])]
 LABELS = torch.tensor([[0, 2], [-1, -1], [1, -1], [-1, -1]])
+SHARDS: tuple[Literal["ddp", "fsdp"], ...] = ("ddp", "fsdp")
 SEED = 7
 
 
@@ -109,27 +110,38 @@ def expected_gradients(model: nn.Module, batches: Rows, parts: Sequence[tuple[in
         (whole.loss(batch).total / count).backward()
 
 
-def compare_gradients(world: World, *, every: bool) -> int:
-    """Compare gradients of all processes with those of one; return the number of comparisons.
+def comparisons(*, every: bool) -> list[tuple[str, str, str, float]]:
+    """Return (core, writer, shard, dropout) of all comparisons.
 
-    every: shard each model in both ways, with dropout and without; by default in one of them.
+    every: each model in all ways; by default a writer's model with one core by ddp, and with the
+    next by fsdp, with dropout for every second writer.
     """
-    ways, count = [*itertools.product(("ddp", "fsdp"), (0.0, 0.3))], 0
-    for number, (core, writer) in enumerate(NAMES):
+    if every:
+        return [(*names, *way) for names in NAMES for way in itertools.product(SHARDS, (0.0, 0.3))]
+    chosen = []
+    for number, writer in enumerate(dict.fromkeys(writer for _, writer in NAMES)):
+        for place, shard in enumerate(SHARDS):
+            core = [*CORES][(number + place) % len(CORES)]
+            chosen.append((core, writer, shard, 0.3 * (number % 2)))
+    return chosen
+
+
+def compare_gradients(world: World, *, every: bool) -> int:
+    """Compare gradients of all processes with those of one; return the number of comparisons."""
+    chosen = comparisons(every=every)
+    for core, writer, shard, dropout in chosen:
         batches, (rows,) = Rows(writer), Rows(writer).plan(0)
-        for shard, dropout in ways if every else [ways[number % 4]]:
-            parts = [rows[::2], rows[1::2]] if dropout else [rows]
-            model = model_of(core, writer, dropout=dropout)
-            single = copy.deepcopy(model)
-            expected_gradients(single, batches, parts)
-            replica = Replica(model, world, shard=shard)
-            options = {"epoch": 0, "step": 1, "seed": SEED, "precision": "float32"}
-            add_gradients(replica, batches, [rows], **options)
-            pairs = zip(replica.model.named_parameters(), single.parameters(), strict=True)
-            for (name, value), other in pairs:
-                assert value.grad is not None, (core, writer, shard, name)
-                assert other.grad is not None, (core, writer, name)
-                found = value.grad.full_tensor() if is_sharded(value.grad) else value.grad
-                close(found, other.grad)
-            count += 1
-    return count
+        parts = [rows[::2], rows[1::2]] if dropout else [rows]
+        model = model_of(core, writer, dropout=dropout)
+        single = copy.deepcopy(model)
+        expected_gradients(single, batches, parts)
+        replica = Replica(model, world, shard=shard)
+        options = {"epoch": 0, "step": 1, "seed": SEED, "precision": "float32"}
+        add_gradients(replica, batches, [rows], **options)
+        pairs = zip(replica.model.named_parameters(), single.parameters(), strict=True)
+        for (name, value), other in pairs:
+            assert value.grad is not None, (core, writer, shard, name)
+            assert other.grad is not None, (core, writer, name)
+            found = value.grad.full_tensor() if is_sharded(value.grad) else value.grad
+            close(found, other.grad)
+    return len(chosen)

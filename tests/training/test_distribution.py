@@ -1,3 +1,4 @@
+import json
 import os
 import shutil
 import subprocess
@@ -9,14 +10,15 @@ import torch
 from safetensors.torch import load_file
 
 from regard.errors import UserError
+from regard.recipes.run_folder import read_run
 from regard.training.distribution import Replica, World, pick_device
 from tests.helpers import close
-from tests.training.minimal import NAMES
+from tests.recipes.toy import toy_arguments
+from tests.training.minimal import SHARDS, comparisons
 from tests.training.together import CONFIG, PART, toy
 from tests.training.toy import ToyModel
 
 ROOT = Path(__file__).parents[2]
-SHARDS = ("ddp", "fsdp")
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +31,11 @@ def together(
     for shard in SHARDS:
         shutil.copytree(folder / "begun", folder / f"{shard}-begun")
     toy(folder / "one", CONFIG)
+    # DDP must not wait for the gradients of a score that has none.
+    choice = ("--model.core.choice", "hard", "--model.core.hard", "none")
+    precision = ("--train.precision", "auto")
+    words = ["train", *toy_arguments(folder, core="recurrent", steps=3), *choice, *precision]
+    (folder / "command.json").write_text(json.dumps(words))
     launch = "-m torch.distributed.run --standalone --nproc-per-node 2 -m tests.training.together"
     slow = ["--slow"] if request.config.getoption("--slow") else []
     result = subprocess.run(
@@ -52,7 +59,18 @@ def test_gradients_of_two_processes_equal_those_of_one(
     together: tuple[Path, str], request: pytest.FixtureRequest
 ) -> None:
     """The rows of the second process have no targets."""
-    assert int(together[1]) == len(NAMES) * (4 if request.config.getoption("--slow") else 1)
+    chosen = comparisons(every=request.config.getoption("--slow"))
+    assert int(together[1].splitlines()[0]) == len(chosen)
+
+
+def test_two_processes_train_to_one_report_in_the_precision_of_the_main_one(
+    together: tuple[Path, str],
+) -> None:
+    folder, printed = together
+    assert printed.count("The run is in") == 1
+    assert read_run(folder / "run").config.train.precision == "bfloat16"
+    report = json.loads((folder / "run" / "report.json").read_text())
+    assert report["training"]["steps"] == 3
 
 
 def assert_equal(run: Path, other: Path) -> None:

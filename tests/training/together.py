@@ -1,22 +1,28 @@
 """Program of each process of torchrun: `torchrun ... -m tests.training.together FOLDER [--slow]`.
 
 It compares gradients with those of one process (tests.training.minimal), and prints their number.
-For ddp and fsdp it makes these runs: FOLDER/ddp-whole from start to end, ddp-part that stops early
-to be resumed by another, and ddp-begun that resumes the run of a single process.
+FOLDER/command.json has the words of a command that both run, while the main process measures that
+bfloat16 is faster, and the other that float32 is. For ddp and fsdp it makes these runs:
+FOLDER/ddp-whole from start to end, ddp-part that stops early to be resumed by another, and
+ddp-begun that resumes the run of a single process.
 """
 
 import dataclasses
 import itertools
+import json
 import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch.distributed.tensor import DTensor
 
+from regard.cli.main import main as regard
 from regard.errors import UserError
+from regard.recipes import training
 from regard.training import loop
 from regard.training.config import TrainConfig
 from regard.training.distribution import World, join_process_group
@@ -50,6 +56,22 @@ def train_by_muon(folder: Path, world: World) -> None:
         train_parts("translator", folder / "sharded", optimizer="muon", shard="fsdp")
 
 
+def train_by_command(words: list[str], world: World) -> None:
+    """Check that all processes train in the precision of the main one."""
+    precisions, original = set(), loop.add_gradients
+
+    def add_gradients(*args: Any, precision: str, **options: Any) -> Any:
+        precisions.add(precision)
+        return original(*args, precision=precision, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        measured = ("bfloat16", "float32")[world.rank]
+        patch.setattr(training, "resolve_precision", lambda *_: measured)
+        patch.setattr(loop, "add_gradients", add_gradients)
+        assert regard(words) == 0
+    assert precisions == {"bfloat16"}
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     torch.set_num_threads(1)
@@ -58,6 +80,7 @@ def main() -> None:
         if world.rank == 0:
             print(count)
         train_by_muon(folder, world)
+        train_by_command(json.loads((folder / "command.json").read_text()), world)
         for shard in ("ddp", "fsdp"):
             config = dataclasses.replace(CONFIG, shard=shard)
             part = dataclasses.replace(PART, shard=shard)
@@ -67,7 +90,7 @@ def main() -> None:
             toy(folder / f"{shard}-part", part)
             toy(folder / f"{shard}-begun", config)
             # The clocks differ, so that each process alone would plan another number of steps.
-            clock = itertools.count(step=(1 + world.rank) / 64)
+            clock = itertools.count(step=(1 + world.rank) / 16)
             loop.time = SimpleNamespace(monotonic=clock.__next__)
             timed = dataclasses.replace(config, steps=None, minutes=1 / 12)
             planned = train(folder / f"{shard}-timed", timed).progress.planned_steps

@@ -43,13 +43,6 @@ _SIZES = {
     "--model.core.feedforward 16",
     "recurrent": "--model.core.width 8 --model.core.hidden 8 --model.core.attention-hidden 8",
 }
-_RUN_ALL = """
-import json, sys
-from regard.cli.main import main
-for words in json.loads(sys.argv[1]):
-    main(words)
-"""
-"""Program that runs all commands of its argument."""
 _FIRST = {"predict": "settings", "train": "set-up"}
 """Phase in which a command begins."""
 _PHASES = {
@@ -66,7 +59,20 @@ def observe(argv: Sequence[str], package: Path) -> dict[str, Any]:
     # Outside of the observation, which slows imports down.
     for package_used in ("torch", "numba", "tokenizers"):
         importlib.import_module(package_used)
+    from numba.core import compiler  # noqa: PLC0415
+
     from regard.cli.main import main  # noqa: PLC0415  # of the checkout
+
+    compile_function = compiler.compile_extra
+
+    def compile_unobserved(*args: Any, **options: Any) -> Any:
+        """Compile as numba does: while it is observed, that takes minutes."""
+        observer = sys.getprofile()
+        sys.setprofile(None)
+        try:
+            return compile_function(*args, **options)
+        finally:
+            sys.setprofile(observer)
 
     phase: str | None = _FIRST[argv[0]]
     phases: dict[str, dict[tuple[str, str], None]] = {}
@@ -94,6 +100,7 @@ def observe(argv: Sequence[str], package: Path) -> dict[str, Any]:
         if event == "call" and phase is not None and not path.startswith("regard/native/"):
             phases.setdefault(phase, {}).setdefault(place)
 
+    compiler.compile_extra = compile_unobserved
     sys.addaudithook(audit)
     sys.setprofile(profile)
     try:
@@ -176,15 +183,7 @@ def main() -> None:
         return
     checkout = args.checkout.resolve()
     environment = {**os.environ, "PYTHONPATH": str(checkout)}
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other:
-        # Compiled code is cached first: compiling while it is observed takes minutes.
-        words = json.dumps([*commands(Path(other), core=args.core, engine=args.engine)])
-        subprocess.run(
-            [sys.executable, "-c", _RUN_ALL, words],
-            env=environment,
-            capture_output=True,
-            check=False,
-        )
+    with tempfile.TemporaryDirectory() as folder:
         for command in commands(Path(folder), core=args.core, engine=args.engine):
             result = Path(folder, "seen.json")
             line = [

@@ -1,11 +1,14 @@
-"""Every score x choice x mask x bias x kernel x dtype: right (value, gradient), or refused.
+"""Every score x choice x kernel x dtype: right (value, gradient), or refused.
+
+Each with every mask and every bias. In float64 each score and kernel, and each choice and kernel,
+meet every pair of these; with --slow each score, choice and kernel.
 
 The reference is the formula in float64, of the rounded inputs. A refusal names a kernel that can.
 """
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -119,22 +122,49 @@ CELLS = [
     for (score, choice), kernel in itertools.product(READS, ["auto", *KERNELS])
     if kernel != "flex"  # compiled, and so in a process of its own: untyped_flex.py
 ]
-RULES = list(itertools.product(MASKS, BIASES))
-STEPS = {torch.float64: 1, torch.float32: 4, torch.bfloat16: 3, torch.float16: 4}
-"""Every how many rules each dtype is computed: float64 all; others every mask and bias."""
-
-
-@pytest.mark.parametrize(
+cells = pytest.mark.parametrize(
     ("score", "choice", "kernel"), CELLS, ids=["-".join(cell) for cell in CELLS]
 )
+RULES = list(itertools.product(MASKS, BIASES))
+STEPS = {torch.float64: 3, torch.float32: 4, torch.bfloat16: 3, torch.float16: 4}
+"""Every how many rules each dtype is computed: with each read, every mask and every bias."""
+
+
+def rules_of(score: str, choice: str) -> dict[torch.dtype, list[tuple[str, str]]]:
+    """Return the masks and biases with which a read is computed in each dtype.
+
+    In float64 each kernel meets every mask with every bias for each score, and for each choice.
+    """
+    rules = {dtype: RULES[::step] for dtype, step in STEPS.items()}
+    if choice in LIMITED:  # of few scores
+        return rules | {torch.float64: RULES}
+    start = [*SCORES].index(score) + [*CHOICES].index(choice)
+    step = STEPS[torch.float64]
+    return rules | {torch.float64: RULES[start % step :: step]}
+
+
+@cells
 def test_read_is_correct_or_refused(score: str, choice: str, kernel: str) -> None:
-    check_read(score, choice, kernel, RULES)
+    check_read(score, choice, kernel, rules_of(score, choice))
 
 
-@pytest.mark.parametrize("step", STEPS.values())
-def test_every_mask_and_every_bias_is_among_the_rules_of_a_dtype(step: int) -> None:
-    masks, biases = map(set, zip(*RULES[::step], strict=True))
-    assert (masks, biases) == (set(MASKS), set(BIASES))
+@pytest.mark.slow
+@cells
+def test_read_under_any_rule_is_correct_or_refused(score: str, choice: str, kernel: str) -> None:
+    check_read(score, choice, kernel, {torch.float64: RULES})
+
+
+def test_masks_and_biases_of_reads_are_what_the_docstrings_say() -> None:
+    met: dict[str, set[tuple[str, str]]] = {}
+    for score, choice in READS:
+        for dtype, rules in rules_of(score, choice).items():
+            masks, biases = map(set, zip(*rules, strict=True))
+            assert (masks, biases) == (set(MASKS), set(BIASES))
+            if dtype == torch.float64:
+                met[score] = met.get(score, set()).union(rules)
+                met[choice] = met.get(choice, set()).union(rules)
+    assert met.keys() == {*SCORES, *CHOICES}
+    assert all(rules == {*RULES} for rules in met.values())
 
 
 @NEEDS_NATIVE
@@ -184,14 +214,16 @@ def check_read(
     score: str,
     choice: str,
     kernel: str,
-    rules: list[tuple[str, str]],
-    dtypes: Sequence[torch.dtype] = (*BOUNDS, *ROUNDING),
+    rules: dict[torch.dtype, list[tuple[str, str]]],
 ) -> int:
-    """Fail unless the read is correct or refused in words, by dtype; return the number computed."""
+    """Fail unless the read is correct or refused in words; return the number computed.
+
+    rules: names of masks and biases, by dtype.
+    """
     count = 0
-    for dtype in dtypes:
+    for dtype, names in rules.items():
         with nullcontext() if dtype in SHAPES_CHECKED else without_checks():
-            pairs = _read_or_refuse(score, choice, kernel, rules[:: STEPS[dtype]], dtype)
+            pairs = _read_or_refuse(score, choice, kernel, names, dtype)
         if dtype in BOUNDS:
             check_largest_errors(pairs, BOUNDS[dtype])
         else:

@@ -25,9 +25,9 @@ CELLS = [
 def test_flex_is_correct_or_refuses(
     score: str, choice: str, mask: str, bias: str, dtype: torch.dtype
 ) -> None:
-    dtypes = (torch.float64, dtype)  # float64 is refused
+    rules = {torch.float64: [(mask, bias)], dtype: [(mask, bias)]}  # float64 is refused
     computed = 0 if score == "additive" else 1
-    assert check_read(score, choice, "flex", [(mask, bias)], dtypes) == computed
+    assert check_read(score, choice, "flex", rules) == computed
 
 
 def test_flex_supports_grouped_heads_and_half_precision() -> None:

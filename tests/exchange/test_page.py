@@ -39,10 +39,12 @@ from tests.exchange.odd_texts import odd_texts
 
 _SHORT = (
     "--train.warmup 5 --train.lr 5e-3 --train.tensorboard false --data.epoch-size 400 "
-    "--data.val-size 40 --data.test-size 120 --val-sample 20 --train.validate-every 60"
+    "--data.locales en nl --data.val-size 20 --data.test-size 40 --val-sample 20 "
+    "--train.validate-every 40"
 )
 _RUNS = {
-    "dates": f"train dates {_SHORT} --train.steps 60 --model.core.width 32 --model.core.heads 4",
+    "dates": f"train dates {_SHORT} --train.steps 40 --model.core.layers 2 --model.core.width 32 "
+    "--model.core.heads 4",
     "language": "train language --train.steps 10 --train.validate-every 10 --context 48 --batch 8 "
     "--train.tensorboard false --model.core.width 16 --model.core.layers 2 --model.core.heads 4",
 }

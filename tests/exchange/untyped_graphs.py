@@ -39,7 +39,9 @@ from tests.recipes.untrained import untrained
 LETTERS = [" ".join(letters) for letters in itertools.combinations("abcdefghij", 3)]
 PAIRS = [f"{number}.{kind}" for number in range(2) for kind in ("key", "value")]
 CONTEXT = "--context", "8", "--model.core.layers", "2"
-CORE = "--model.core.width 64 --model.core.heads 2 --model.core.decoder-layers 1"
+CORE = (
+    "--model.core.width 64 --model.core.heads 2 --model.core.layers 1 --model.core.decoder-layers 1"
+)
 
 
 class Exported:

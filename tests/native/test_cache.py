@@ -68,30 +68,42 @@ def test_closure_over_compiled_functions_is_found_by_another_process(cache: Path
     assert len(cached_files(cache)) == 2
 
 
-def _flip(path: Path) -> None:
+def _flip(path: Path, _: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 4
     path.write_bytes(content)
 
 
-DAMAGES: dict[str, Callable[[Path], object]] = {
-    "cut": lambda path: os.truncate(path, path.stat().st_size // 2),
-    "empty": lambda path: os.truncate(path, 0),
+DAMAGES: dict[str, Callable[[Path, Path], object]] = {
+    "cut": lambda path, _: os.truncate(path, path.stat().st_size // 2),
+    "empty": lambda path, _: os.truncate(path, 0),
     "flipped": _flip,
-    "of another function": lambda path: path.write_bytes(
-        cached_files(path.parents[2])[1].read_bytes()
-    ),
+    "of another function": lambda path, other: path.write_bytes(other.read_bytes()),
 }
+"""Changes of a file of compiled code, with that of another function at hand."""
 
 
-def test_damaged_file_is_recompiled_and_replaced(cache: Path) -> None:
-    path = cached_files(cache)[0]
-    for name, damage in DAMAGES.items():
-        damage(path)
-        damaged = path.read_bytes()
-        assert run_code(cache) == "12 16 1", name
-        assert path.read_bytes() != damaged, name
-    assert run_code(cache) == "12 16 0"
+def test_damaged_file_is_recompiled_and_replaced(tmp_path, monkeypatch, caplog) -> None:
+    def call(number: int) -> int:
+        """Return number + 1, by a function that is compiled or loaded anew."""
+        return compiled_cache.compile_cached(lambda x: x + number, stamp="one")(1)
+
+    monkeypatch.setattr(compiled_cache.config, "CACHE_DIR", str(tmp_path))
+    assert call(1) == 2
+    (path,) = cached_files(tmp_path)
+    assert call(2) == 3
+    other = next(own for own in cached_files(tmp_path) if own != path)
+    with caplog.at_level(logging.INFO, compiled_cache.__name__):
+        for name, damage in DAMAGES.items():
+            damage(path, other)
+            damaged = path.read_bytes()
+            caplog.clear()
+            assert call(1) == 2, name
+            assert len(caplog.records) == 1, name
+            assert path.read_bytes() != damaged, name
+        caplog.clear()
+        assert call(1) == 2
+    assert not caplog.records
 
 
 def test_process_waits_for_another_that_compiles_the_same_function(tmp_path, monkeypatch) -> None:

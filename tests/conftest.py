@@ -23,7 +23,6 @@ LONGEST = (
     "tests/contracts/test_transforms.py",
     "tests/viewer/test_views.py",
     "tests/exchange/test_page.py",
-    "tests/exchange/test_graphs.py",
     "tests/devices/test_recipes.py",
     "tests/test_tour.py",
     "tests/lab/test_claims.py",

@@ -17,8 +17,8 @@ from regard.models.writers.tokens import TokenWriter
 from regard.recipes.registry import RECIPES
 from tests.recipes.untrained import untrained
 
-SIZES = (3, 13, 7), (2, 9, 4), (5, 41, 15), (1, 150, 4)
-"""Rows, and lengths of sources and targets."""
+SIZES = (3, 13, 7), (2, 9, 4), (5, 41, 15), (1, 300, 301)
+"""Rows, and lengths of sources and targets; the last are beyond the rows of a table of sines."""
 _TRANSFORMER = "--model.core.layers 1 --model.core.width 8 --model.core.heads 2"
 _DECODER = "--model.core.decoder-layers 1"
 _RECURRENT = "--model.core.width 8 --model.core.hidden 8"

@@ -151,9 +151,15 @@ COMPILED = "alibi", "relative", "shaw"
 STRICT = [
     pytest.param(bias, True, marks=pytest.mark.slow if bias in COMPILED else ()) for bias in BIASES
 ]
+IN_MODELS = "none", "relative"
+"""Biases of the models that are exported below, not strictly either."""
+NOT_STRICT = [
+    pytest.param(bias, False, marks=pytest.mark.slow if bias in IN_MODELS else ())
+    for bias in BIASES
+]
 
 
-@pytest.mark.parametrize(("bias", "strict"), [*((bias, False) for bias in BIASES), *STRICT])
+@pytest.mark.parametrize(("bias", "strict"), [*NOT_STRICT, *STRICT])
 def test_exported_layer_reads_sequences_of_any_length(bias, strict):
     class Decoder(nn.Module):
         def __init__(self) -> None:
@@ -202,7 +208,7 @@ class TextModel(nn.Module):
     ("positions", "encodes"),
     [
         pytest.param("alibi", True, marks=pytest.mark.slow),
-        ("sinusoidal", True),
+        pytest.param("sinusoidal", True, marks=pytest.mark.slow),  # as in untyped_exports.py
         ("rotary", True),
         ("relative", False),
     ],

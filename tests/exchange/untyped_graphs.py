@@ -1,6 +1,6 @@
 """Exported graphs give the outputs of the model, by ONNX Runtime and as programs of torch.export.
 
-Run by test_graphs.py in a process of its own, without the shape checks of the other tests.
+Run by tests/contracts/test_transforms.py in a process without the shape checks of other tests.
 """
 
 import itertools

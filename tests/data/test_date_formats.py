@@ -1,4 +1,3 @@
-import itertools
 import re
 import subprocess
 import sys
@@ -12,18 +11,32 @@ from regard.data.embedded.date_formats import Day, load_spellings
 from regard.data.embedded.dates_config import LOCALES
 
 
+def read_values(text, between, fields):
+    """Return the values of fields in a text, with other text around and between; None: no such."""
+    if not text.startswith(between[0]):
+        return None
+    text = text.removeprefix(between[0])
+    if not fields:
+        return None if text else []
+    part, table = fields[0]
+    if part:
+        values = [value for value in reversed(table) if value]  # 12 comes before 1
+    else:
+        values = re.findall("^[0-9]{4}", text)
+    for value in values:
+        if text.startswith(value):
+            rest = read_values(text.removeprefix(value), between[1:], fields[1:])
+            if rest is not None:
+                return [value, *rest]
+    return None
+
+
 def read_back(spelling, text):
     """Return (year, month, day) of a text, by matching it against the tables of the spelling."""
-    groups = []
-    for part, table in spelling.fields:
-        values = [re.escape(value) for value in reversed(table) if value]  # 12 comes before 1
-        groups.append(f"({'|'.join(values) if part else '[0-9]{4}'})")
-    parts = map(re.escape, spelling.template.split("%s"))
-    pattern = "".join(itertools.chain(*zip(parts, [*groups, ""], strict=True)))
-    match = re.fullmatch(pattern, text)
-    assert match is not None
+    found = read_values(text, spelling.template.split("%s"), spelling.fields)
+    assert found is not None
     values = [0, 0, 0, 0]
-    for (part, table), value in zip(spelling.fields, match.groups(), strict=True):
+    for (part, table), value in zip(spelling.fields, found, strict=True):
         assert table.count(value) == 1
         values[part] = table.index(value)
     return tuple(values[:3])

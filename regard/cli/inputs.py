@@ -105,10 +105,12 @@ class BadInputs:
         self.on_bad, self.cut = on_bad, shorten or trained.recipe.shorten
         self.count, self.skipped = 0, 0
 
-    def prepare(self, inputs: Sequence[Input]) -> tuple[list[Input], list[Any]]:
-        """Count the inputs, cut them if that is chosen, and return them and their values, with an
-        error in the place of one that cannot be read."""
-        prepared, values = [], list[Any]()
+    def answer(
+        self, inputs: Sequence[Input], compute: Callable[..., Iterable[Any]]
+    ) -> Iterator[tuple[int, Input, Any]]:
+        """Yield the number of each input, the input, cut if that is chosen, and what is computed of
+        it (`TrainedRun.compute_answers` ...), or the error of one that is skipped."""
+        first, prepared, values = self.count + 1, list[Input](), list[Any]()
         for given in inputs:
             self.count += 1
             is_cut = self.on_bad == "truncate" and not given.problem
@@ -116,9 +118,11 @@ class BadInputs:
             # A language model has tokens of white space.
             value: Any = "" if _is_blank(given) else prepared[-1].value
             values.append(UserError(given.problem) if given.problem else value)
-        return prepared, values
+        found = compute(values, first=first, is_skipping=True)
+        for number, (given, one) in enumerate(zip(prepared, found, strict=True), start=first):
+            yield number, given, self._skip(given, one) if isinstance(one, UserError) else one
 
-    def skip(self, given: Input, error: UserError) -> UserError:
+    def _skip(self, given: Input, error: UserError) -> UserError:
         """Count an input that is skipped, as a blank line is, and return its error; raise it if no
         other is skipped."""
         if given.file and given.line and given.file not in str(error):

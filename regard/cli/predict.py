@@ -134,20 +134,13 @@ class _Predictor:
 
     def answer(self, inputs: Sequence[Input]) -> Iterator[tuple[int, Input, Any]]:
         """Yield the number, the input and its answer, or the error of one that is skipped."""
-        first, recipe = self.bad.count + 1, self.trained.recipe
-        inputs, values = self.bad.prepare(inputs)
-        files: list[Any] = []
+        first, recipe, files = self.bad.count + 1, self.trained.recipe, list[Any]()
         if hasattr(recipe, "files"):  # of images, whose names are printed
             texts = [given.value for given in inputs]
             files = recipe.files(texts, self.options.out, first, force=self.options.force)
-        answers = self.trained.compute_answers(values, first=first, is_skipping=True)
-        for index, given in enumerate(inputs):
-            answer = answers[index]
-            if isinstance(answer, UserError):
-                answer = self.bad.skip(given, answer)
-            elif files:
-                answer = recipe.save(answer, files[index])
-            yield first + index, given, answer
+        for number, given, answer in self.bad.answer(inputs, self.trained.compute_answers):
+            is_image = files and not isinstance(answer, UserError)
+            yield number, given, recipe.save(answer, files[number - first]) if is_image else answer
 
     def add(self, number: int, given: Input, answer: Any) -> None:
         """Print the answer to an input; an empty one in place of an error."""

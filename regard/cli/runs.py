@@ -17,7 +17,7 @@ from regard.recipes.registry import get_entry
 from regard.recipes.run_folder import read_run
 from regard.settings.declare import settings
 from regard.settings.help import show_help
-from regard.settings.options import NoSettings, parse
+from regard.settings.options import NoSettings, parse, wants_help
 from regard.settings.ranges import Threads, check_device
 from regard.settings.tree import collect_groups, settings_by_path
 from regard.system.progress import report_slow
@@ -72,10 +72,11 @@ def read_command(
         run = read_run(argv[0])
         if settings_of is not None:
             config, allowed = settings_of(run)
-    groups = [*collect_groups(own), *collect_groups(config)]
-    ending = "" if run else "With a RUN, --help also shows the options of that run."
-    hidden = settings_by_path(config).keys() - allowed
-    show_help(argv, usage, about, groups, hidden=hidden, ending=ending)
+    if wants_help(argv):
+        groups = [*collect_groups(own), *collect_groups(config)]
+        ending = "" if run else "With a RUN, --help also shows the options of that run."
+        hidden = settings_by_path(config).keys() - allowed
+        show_help(argv, usage, about, groups, hidden=hidden, ending=ending)
     if run is None:
         raise UserError(f"RUN is missing: {usage}")
     parsed = parse(argv, own, config, allowed=allowed, max_positionals=1 + max_words)

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from regard.attention.masks import Padded
 from regard.data.tokenizer import NO_ENDS, SOURCE_ENDS, TARGET_ENDS, Ends
@@ -257,11 +258,9 @@ def pad(sequences: Iterable[Sequence[int] | NDArray[Any]], ends: Ends = NO_ENDS)
 
 def pad_arrays(arrays: Sequence[NDArray[Any]]) -> Padded:
     """Pad arrays (items, ...) with 0 to one tensor (rows, longest, ...) of float32."""
-    lengths = np.array([len(array) for array in arrays], np.int64)
-    items = np.zeros((len(arrays), int(lengths.max()), *arrays[0].shape[1:]), np.float32)
-    for row, array in enumerate(arrays):
-        items[row, : len(array)] = array
-    return Padded(torch.from_numpy(items), torch.from_numpy(lengths))
+    rows = [torch.from_numpy(np.asarray(array, np.float32)) for array in arrays]
+    lengths = np.array([*map(len, rows)], np.int64)
+    return Padded(pad_sequence(rows, batch_first=True), torch.from_numpy(lengths))
 
 
 def _move(part: Any, device: torch.device | str) -> Any:

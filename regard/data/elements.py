@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from regard.data.batches import pad_arrays
 from regard.ops.copies import copy_to
@@ -25,11 +26,9 @@ class LabeledRegions:
     ) -> "LabeledRegions":
         """Pad rows of different numbers of elements to the longest."""
         sides = [np.asarray(row, np.float32).reshape(-1, 2 * axes) for row in regions]
-        padded = pad_arrays(sides).items
-        padded_labels = torch.full(padded.shape[:2], -1)
-        for row, classes in enumerate(labels):
-            padded_labels[row, : len(classes)] = torch.from_numpy(classes)
-        return cls(padded_labels, padded)
+        classes = [torch.from_numpy(row) for row in labels]
+        padded = pad_sequence(classes, batch_first=True, padding_value=-1)
+        return cls(padded, pad_arrays(sides).items)
 
     def to(self, device: torch.device | str) -> "LabeledRegions":
         return LabeledRegions(copy_to(self.labels, device), copy_to(self.regions, device))

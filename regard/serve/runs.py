@@ -98,16 +98,10 @@ class ServedRun:
         notes: list[str] = []
         recipe = copy.copy(recipe)
         recipe.notify = notes.append
-        examples: list[Example | UserError] = []
-        for number, value in enumerate(self.read(inputs), start=1):
-            try:
-                if isinstance(value, UserError):
-                    raise value
-                examples += self.trained.prepare([value], recipe, first=number)
-            except UserError as error:
-                if not is_skipping:
-                    raise RequestError(422, str(error), at=f"inputs[{number - 1}]") from error
-                examples.append(error)
+        examples = self.trained.prepare(self.read(inputs), recipe, is_skipping=True)
+        for index, one in enumerate(examples):
+            if isinstance(one, UserError) and not is_skipping:
+                raise RequestError(422, str(one), at=f"inputs[{index}]") from one
         return examples, notes
 
     @cached_property

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from regard.cli.evaluate import test_settings
-from regard.cli.runs import DecodingOptions, check_new, load_trained, say_if_slow
+from regard.cli.runs import DecodingOptions, check_new, load_trained, read_command, say_if_slow
 from regard.errors import DONE, UserError
 from regard.recipes.base.entry import keep_test
 from regard.recipes.base.run import Run
@@ -16,7 +16,6 @@ from regard.recipes.metrics.report import metric_names
 from regard.recipes.run_folder import read_run
 from regard.settings.declare import settings
 from regard.settings.help import show_help
-from regard.settings.options import parse
 from regard.settings.ranges import Range
 from regard.settings.tree import collect_groups, settings_by_path
 from regard.system.progress import show_progress
@@ -53,6 +52,7 @@ class CompareOptions(DecodingOptions):
 def run(argv: list[str]) -> int:
     """Parse the options, evaluate the runs and print what differs."""
     folders = [*takewhile(lambda word: not word.startswith("-"), argv)]
+    words = argv[len(folders) :]
     show_help(argv, USAGE, ABOUT, collect_groups(CompareOptions()))
     if len(folders) < 2:
         raise UserError(f"two or more RUNs are needed: {USAGE}")
@@ -62,12 +62,12 @@ def run(argv: list[str]) -> int:
         if records and before.recipe != records[0].recipe:
             first = f"{folders[0]} is a run of {records[0].recipe}"
             raise UserError(f"{first} and {folder} one of {before.recipe}: they do not compare")
-        config, allowed = test_settings(before)
-        parsed = parse(argv, CompareOptions(), config, allowed=allowed, max_positionals=len(argv))
-        config = parsed.config
-        if not config.data.test:
-            config = keep_test(config, before.config)
-        options, records = parsed.own, [*records, replace(before, config=config)]
+        _, record, options, _ = read_command(
+            [folder, *words], CompareOptions(), usage=USAGE, about=ABOUT, settings_of=test_settings
+        )
+        if not record.config.data.test:
+            record = replace(record, config=keep_test(record.config, before.config))
+        records.append(record)
     check_new(options.out, force=options.force)
     runs = []
     for folder, record in zip(folders, records, strict=True):

@@ -1,6 +1,7 @@
 """`regard embed RUN [INPUT ...|-] --out FILE`: vectors of texts, images, sounds ..."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -62,17 +63,13 @@ def run(argv: list[str]) -> int:
     check_new(name_file, force=options.force)
     trained = load_trained(folder, options, record)
     bad = BadInputs(trained, options.on_bad, trained.recipe.shorten_embedded)
+    compute = partial(trained.compute_vectors, pooling=options.pooling)
     inputs, vectors = list[Input](), list[Any]()
     with show_progress():
         for read in track(read_inputs(words, trained, skip_bad=bad.on_bad != "error"), "inputs"):
-            first = bad.count + 1
-            block, values = bad.prepare(read)
-            found = trained.compute_vectors(values, options.pooling, first=first, is_skipping=True)
-            for given, vector in zip(block, found, strict=True):
-                if isinstance(vector, UserError):
-                    bad.skip(given, vector)
+            for _, given, vector in bad.answer(read, compute):
+                inputs.append(given)
                 vectors.append(None if isinstance(vector, UserError) else vector)
-            inputs += block
     bad.report()
     if out.suffix in SUFFIXES:
         _write_table(out, inputs, vectors, trained.recipe.input_name)

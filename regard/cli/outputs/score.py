@@ -76,14 +76,9 @@ def run(argv: list[str]) -> int:
             table = stack.enter_context(open_table_atomically(out, _TYPES))
         for block in track(read, "texts"):
             texts = [one for one in block if not has_lines or one.problem or one.value.strip()]
-            first = bad.count + 1
-            _, values = bad.prepare(texts)
-            scores = trained.compute_scores(values, first=first, is_skipping=True)
-            for given, score in zip(texts, scores, strict=True):
-                if isinstance(score, UserError):
-                    bad.skip(given, score)
-                    found: Any = dict.fromkeys(_TYPES)
-                else:
+            for _, given, score in bad.answer(texts, trained.compute_scores):
+                found: Any = dict.fromkeys(_TYPES)
+                if not isinstance(score, UserError):
                     found = shorten_numbers(score)
                     log_probs.append(score["log_prob"])
                     tokens, unknown = tokens + score["tokens"], unknown + score["unknown"]

@@ -15,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from regard.attention.masks import Padded
 from regard.data.bad_rows import BadRows
@@ -126,10 +127,8 @@ class TaggedBatches(LabeledBatches):
         self.tags = Ragged.from_sequences(tags for _, tags in rows)
 
     def target(self, source: Padded, indices: Sequence[int]) -> Tensor:
-        target = torch.full(source.items.shape, _NO_TAG)
-        for row, i in enumerate(indices):
-            target[row, : len(self.tags[i])] = torch.from_numpy(self.tags[i].astype(np.int64))
-        return target
+        tags = [torch.from_numpy(self.tags[i].astype(np.int64)) for i in indices]
+        return pad_sequence(tags, batch_first=True, padding_value=_NO_TAG)
 
 
 def _read_sentences(

@@ -64,11 +64,14 @@ def run(argv: list[str]) -> int:
     records = {name: read_run(folder) for name, folder in folders.items()}
     guards = importlib.import_module("regard.serve.guard")
     guard = guards.make_guard(options.host, options.host_names, options.keys, is_open=options.open)
-    address, family = (options.host, options.port), socket.AF_INET
-    if ":" in options.host:
-        family = socket.AF_INET6
+    address, is_ipv6 = (options.host, options.port), ":" in options.host
     try:
-        listener = socket.create_server(address, family=family, backlog=_BACKLOG)
+        listener = socket.create_server(
+            address,
+            family=socket.AF_INET6 if is_ipv6 else socket.AF_INET,
+            backlog=_BACKLOG,
+            dualstack_ipv6=is_ipv6 and socket.has_dualstack_ipv6(),
+        )
     except OSError as error:  # taken or not allowed
         raise UserError(f"--host, --port: {error.strerror}") from error
     server, trained = importlib.import_module("regard.serve.server"), {}

@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -28,7 +28,7 @@ from regard.errors import UserError
 _Triple = tuple[int, int, str]
 
 
-class Span(NamedTuple):
+class Span(msgspec.Struct, order=True):
     """Labeled span: its first character and the one after it."""
 
     start: int
@@ -107,13 +107,14 @@ def tag_words(text: str, spans: Iterable[Span]) -> tuple[list[str], list[str]]:
         raise UserError("the text is empty")
     starts, ends = [start for start, _ in offsets], [end for _, end in offsets]
     tags = ["O"] * len(words)
-    for start, end, label, expected in sorted(spans):
+    for span in sorted(spans):
+        start, end, label = span.start, span.end, span.label
         name = f"span {start} to {end} ({label})"
         if not 0 <= start < end <= len(text):
             raise UserError(f"{name} is outside the text of {len(text)} characters")
         name += f", {excerpt(text[start:end])},"
-        if expected and expected != text[start:end]:
-            raise UserError(f"{name} is {excerpt(expected)} in the file")
+        if span.text and span.text != text[start:end]:
+            raise UserError(f"{name} is {excerpt(span.text)} in the file")
         first, after = bisect_right(ends, start), bisect_left(starts, end)
         if first == after or not label.strip():
             raise UserError(f"{name} has no {'label' if first < after else 'word'}")
@@ -146,14 +147,8 @@ def _find_text(record: Any, format: SpanFormat, field: str) -> str:
     return text
 
 
-class _Span(msgspec.Struct):
-    start: int
-    end: int
-    label: str
-
-
 class _ProdigyTask(msgspec.Struct):
-    spans: list[_Span] | None = None
+    spans: list[Span] | None = None
     answer: str = ""
     is_binary: bool = msgspec.field(default=False, name="_is_binary")
 
@@ -166,7 +161,7 @@ def _parse_prodigy(record: Any) -> list[Span]:
         raise LookupError("no field 'spans'")
     if task.is_binary:
         raise UserError("is an answer about one span (_is_binary): other entities are unknown")
-    return [Span(span.start, span.end, span.label) for span in task.spans or ()]
+    return task.spans or []
 
 
 class _DoccanoEntity(msgspec.Struct):
@@ -210,7 +205,7 @@ class _SpacyEntities(msgspec.Struct):
 
 
 class _SpacyDoc(msgspec.Struct):
-    ents: list[_Span]
+    ents: list[Span]
     spans: dict[str, list[Any]] = {}
 
 
@@ -221,7 +216,7 @@ def _parse_spacy(record: Any) -> list[Span]:
     doc = msgspec.convert(record, _SpacyDoc)
     if any(doc.spans.values()) and not doc.ents:
         raise UserError(f"has spans ({', '.join(doc.spans)}), which may overlap, and no ents")
-    return [Span(span.start, span.end, span.label) for span in doc.ents]
+    return doc.ents
 
 
 _PARSERS: dict[str, Callable[[Any], list[Span]]] = {

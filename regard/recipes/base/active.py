@@ -65,12 +65,9 @@ class ActiveModel:
         if not self.is_owned:
             with torch.inference_mode(mode=False):
                 model = copy.deepcopy(model).eval()
+        (name, compute_type, workers), threads = choice, torch.get_num_threads()
         self._engine = prepare(
-            choice[0],
-            model,
-            compute_type=choice[1],
-            workers=choice[2],
-            threads=torch.get_num_threads(),
+            name, model, compute_type=compute_type, workers=workers, threads=threads
         )
         self._model, self._choice = model, choice
 

@@ -1,5 +1,6 @@
 """Contract of all cores: step by step = all at once, batched = one by one, padding is inert."""
 
+import itertools
 import re
 
 import pytest
@@ -132,20 +133,27 @@ FEATURES = {
     "sink": {"sink": "zero", "score": "additive", "beta": "learned", "gate": "head"},
     "window-4": {"window": 4, "positions": AlibiConfig(), "score": "cosine", "norm_order": "post"},
 }
+# Pairs of settings, and the third in turn: every two of the three occur together.
 CONFIGS = {
     f"transformer-{norm}-{positions.name}-{kernel}": TransformerConfig(
         **TRANSFORMER, feedforward=17, norm_order=norm, positions=positions(), kernel=kernel
     )
-    for norm in ("post", "pre")
-    for positions in (SinusoidalConfig, LearnedConfig, NoPositionsConfig)
-    for kernel in ("auto", "reference", "sdpa")
+    for (positions, kernel), norm in zip(
+        itertools.product(
+            (SinusoidalConfig, LearnedConfig, NoPositionsConfig), ("auto", "reference", "sdpa")
+        ),
+        itertools.cycle(("post", "pre")),
+    )
 } | {
     f"recurrent-{cell}-{attention}-{layers}x{directions}": RecurrentConfig(
         **RECURRENT, cell=cell, attention=attention, layers=layers, directions=directions
     )
-    for cell in ("rnn", "gru", "lstm")
-    for attention in ("none", "additive", "general", "dot", "scaled-dot")
-    for layers, directions in ((1, 2), (2, 1))
+    for (cell, attention), (layers, directions) in zip(
+        itertools.product(
+            ("rnn", "gru", "lstm"), ("none", "additive", "general", "dot", "scaled-dot")
+        ),
+        itertools.cycle(((1, 2), (2, 1))),
+    )
 }
 CONFIGS |= {
     f"transformer-{name}": TransformerConfig(**SMALL | {"layers": 1, "decoder_layers": 2} | change)
@@ -226,8 +234,8 @@ CONFIGS |= {
 }
 ROUNDED = {name: config for name, config in CONFIGS.items() if config.choice != "hard"}
 """Cores whose outputs are continuous in the scores: rounded scores may have another best key."""
-_LIKE_OTHERS = re.compile("-(post|pre)-.*-(reference|sdpa)$|1x2$|-sizes")
-"""Names of cores that differ from others in sizes or in a kernel that other cores have, too."""
+_LIKE_OTHERS = re.compile("self-attentive.*1x2$|-sizes")
+"""Names of cores that differ from others in sizes."""
 every_core = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 shapes_checked_elsewhere = pytest.mark.usefixtures("no_shape_checks")
 """For tests that take the paths of the first two, whose calls are checked for shapes: all at once,

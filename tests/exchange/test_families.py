@@ -38,8 +38,8 @@ from tests.exchange.small import (
 LENGTHS = (13, 4, 9)
 
 
-def draw_texts(seed: int) -> list[list[int]]:
-    generator = torch.Generator().manual_seed(seed)
+def draw_texts() -> list[list[int]]:
+    generator = torch.Generator().manual_seed(1)
     return [torch.randint(4, VOCAB, (size,), generator=generator).tolist() for size in LENGTHS]
 
 
@@ -109,61 +109,58 @@ def check_export(run: Any, folder: Path, exported: Path) -> None:
 
 @pytest.mark.parametrize("case", CLASSIFIERS)
 def test_imported_classifier_gives_the_scores_of_transformers(case: str, tmp_path: Path) -> None:
-    for seed in range(3):
-        theirs = create_model(case, seed)
-        folder = save_model(theirs, tmp_path / f"theirs{seed}")
-        run = import_model(folder, tmp_path / f"run{seed}")
-        texts, exported = draw_texts(seed), tmp_path / f"exported{seed}"
-        expected = compute_classes(theirs, texts)
-        assert error(compute_classes(run.model, texts), expected) < 1e-5
-        check_export(run, folder, exported)
-        assert len(run.predict(["t5 t6"])) == 1
-        # Without the originals, as of a run that starts from it.
-        (run.folder / "artifacts" / "originals.safetensors").unlink(missing_ok=True)
-        export(run, "transformers", tmp_path / f"tuned{seed}", SimpleNamespace(license=None))
-        again = type(theirs).from_pretrained(tmp_path / f"tuned{seed}").eval()
-        assert error(compute_classes(again, texts), expected) < 1e-5
+    theirs = create_model(case, 1)
+    folder = save_model(theirs, tmp_path / "theirs")
+    run = import_model(folder, tmp_path / "run")
+    texts, exported = draw_texts(), tmp_path / "exported"
+    expected = compute_classes(theirs, texts)
+    assert error(compute_classes(run.model, texts), expected) < 1e-5
+    check_export(run, folder, exported)
+    assert len(run.predict(["t5 t6"])) == 1
+    # Without the originals, as of a run that starts from it.
+    (run.folder / "artifacts" / "originals.safetensors").unlink(missing_ok=True)
+    export(run, "transformers", tmp_path / "tuned", SimpleNamespace(license=None))
+    again = type(theirs).from_pretrained(tmp_path / "tuned").eval()
+    assert error(compute_classes(again, texts), expected) < 1e-5
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_imported_model_computes_the_logits_of_transformers(case: str, tmp_path: Path) -> None:
-    for seed in range(3):
-        theirs = create_model(case, seed)
-        has_source = theirs.config.is_encoder_decoder
-        folder = save_model(theirs, tmp_path / f"theirs{seed}")
-        run = import_model(folder, tmp_path / f"run{seed}")
-        texts = draw_texts(seed)
-        expected = compute_theirs(theirs, texts)
-        model = run.model
-        assert error(compute_ours(model, texts, has_source=has_source), expected) < 1e-5
-        assert error(compute_steps(model, texts, has_source=has_source), expected) < 1e-5
-        exported = tmp_path / f"exported{seed}"
-        check_export(run, folder, exported)
-        again = type(theirs).from_pretrained(exported, attn_implementation="eager").eval()
-        assert error(compute_theirs(again, texts), expected) == 0
+    theirs = create_model(case, 1)
+    has_source = theirs.config.is_encoder_decoder
+    folder = save_model(theirs, tmp_path / "theirs")
+    run = import_model(folder, tmp_path / "run")
+    texts = draw_texts()
+    expected = compute_theirs(theirs, texts)
+    model = run.model
+    assert error(compute_ours(model, texts, has_source=has_source), expected) < 1e-5
+    assert error(compute_steps(model, texts, has_source=has_source), expected) < 1e-5
+    exported = tmp_path / "exported"
+    check_export(run, folder, exported)
+    again = type(theirs).from_pretrained(exported, attn_implementation="eager").eval()
+    assert error(compute_theirs(again, texts), expected) == 0
 
 
 @pytest.mark.parametrize("case", IMAGES)
 def test_imported_image_classifier_gives_the_scores_of_transformers(
     case: str, tmp_path: Path
 ) -> None:
-    for seed in range(3):
-        theirs = create(*IMAGES[case], seed)
-        channels, folder = theirs.config.num_channels, tmp_path / f"theirs{seed}"
-        theirs.save_pretrained(folder)
-        normalized = {"image_mean": [0.4] * channels, "image_std": [0.3] * channels}
-        (folder / "preprocessor_config.json").write_text(json.dumps(normalized))
-        run = import_model(folder, tmp_path / f"run{seed}")
-        pixels, exported = torch.rand(4, channels, 12, 12), tmp_path / f"exported{seed}"
-        expected = compute_images(theirs, (pixels - 0.4) / 0.3)
-        assert error(compute_images(run.model, pixels), expected) < 1e-5
-        check_export(run, folder, exported)
-        again = json.loads((exported / "preprocessor_config.json").read_text())
-        assert {name: again[name] for name in normalized} == normalized
-        image = (pixels[0].movedim(0, 2) * 255).byte().numpy()
-        assert run.predict([image])[0] in ("cat", "dog", "owl")
-        assert len(run.look([image])) == 1
-        check_tuned(run, theirs, tmp_path / f"tuned{seed}", (pixels - 0.4) / 0.3, expected)
+    theirs = create(*IMAGES[case], 1)
+    channels, folder = theirs.config.num_channels, tmp_path / "theirs"
+    theirs.save_pretrained(folder)
+    normalized = {"image_mean": [0.4] * channels, "image_std": [0.3] * channels}
+    (folder / "preprocessor_config.json").write_text(json.dumps(normalized))
+    run = import_model(folder, tmp_path / "run")
+    pixels, exported = torch.rand(4, channels, 12, 12), tmp_path / "exported"
+    expected = compute_images(theirs, (pixels - 0.4) / 0.3)
+    assert error(compute_images(run.model, pixels), expected) < 1e-5
+    check_export(run, folder, exported)
+    again = json.loads((exported / "preprocessor_config.json").read_text())
+    assert {name: again[name] for name in normalized} == normalized
+    image = (pixels[0].movedim(0, 2) * 255).byte().numpy()
+    assert run.predict([image])[0] in ("cat", "dog", "owl")
+    assert len(run.look([image])) == 1
+    check_tuned(run, theirs, tmp_path / "tuned", (pixels - 0.4) / 0.3, expected)
 
 
 def compute_images(model: Any, pixels: Tensor) -> list[Tensor]:
@@ -188,46 +185,44 @@ def check_tuned(
 def test_imported_encoder_without_classifier_gives_the_states_of_transformers(
     case: str, recipe: str, tmp_path: Path
 ) -> None:
-    for seed in range(3):
-        theirs = create(*BASES[case], seed)
-        folder = save_model(theirs, tmp_path / f"theirs{seed}")
-        run = import_model(folder, tmp_path / f"run{seed}", recipe=recipe)
-        texts, model = draw_texts(seed), run.model
-        padded = pad(texts)
-        mask = (torch.arange(max(LENGTHS)) < padded.lengths[:, None]).long()
-        ids = padded.items + (1 - mask) * theirs.config.pad_token_id
-        with torch.no_grad():
-            found = model.core.encode(model.reader(padded)).items
-            states = theirs.base_model(ids, attention_mask=mask).last_hidden_state
-        lengths = [len(text) for text in texts]
-        own = [row[:length] for row, length in zip(found, lengths, strict=True)]
-        expected = [row[:length] for row, length in zip(states, lengths, strict=True)]
-        assert error(own, expected) < 1e-5
-        check_export(run, folder, tmp_path / f"exported{seed}")
-        with pytest.raises(UserError, match=f"without a classifier .*train {recipe} --init"):
-            run.predict(["t5 t6"])
-        with pytest.raises(UserError, match="without a classifier"):
-            export(run, "torch", tmp_path / "graphs", SimpleNamespace())
-        assert not model.writer.output.weight.any()
-        if recipe == "tags":
-            assert len(run.look(["t5 t6 t7"])) == 1
+    theirs = create(*BASES[case], 1)
+    folder = save_model(theirs, tmp_path / "theirs")
+    run = import_model(folder, tmp_path / "run", recipe=recipe)
+    texts, model = draw_texts(), run.model
+    padded = pad(texts)
+    mask = (torch.arange(max(LENGTHS)) < padded.lengths[:, None]).long()
+    ids = padded.items + (1 - mask) * theirs.config.pad_token_id
+    with torch.no_grad():
+        found = model.core.encode(model.reader(padded)).items
+        states = theirs.base_model(ids, attention_mask=mask).last_hidden_state
+    lengths = [len(text) for text in texts]
+    own = [row[:length] for row, length in zip(found, lengths, strict=True)]
+    expected = [row[:length] for row, length in zip(states, lengths, strict=True)]
+    assert error(own, expected) < 1e-5
+    check_export(run, folder, tmp_path / "exported")
+    with pytest.raises(UserError, match=f"without a classifier .*train {recipe} --init"):
+        run.predict(["t5 t6"])
+    with pytest.raises(UserError, match="without a classifier"):
+        export(run, "torch", tmp_path / "graphs", SimpleNamespace())
+    assert not model.writer.output.weight.any()
+    if recipe == "tags":
+        assert len(run.look(["t5 t6 t7"])) == 1
 
 
 @pytest.mark.parametrize("case", IMAGE_BASES)
 def test_imported_encoder_of_images_gives_the_states_of_transformers(
     case: str, tmp_path: Path
 ) -> None:
-    for seed in range(3):
-        theirs = create(*IMAGE_BASES[case], seed)
-        folder = tmp_path / f"theirs{seed}"
-        theirs.save_pretrained(folder)
-        run = import_model(folder, tmp_path / f"run{seed}")
-        pixels, model = torch.rand(4, 3, 12, 12), run.model
-        with torch.no_grad():
-            found = model.writer.encode(model.core, model.reader(pixels)).items
-            expected = theirs((pixels - 0.5) / 0.5).last_hidden_state
-        assert error([*found], [*expected]) < 1e-5
-        check_export(run, folder, tmp_path / f"exported{seed}")
+    theirs = create(*IMAGE_BASES[case], 1)
+    folder = tmp_path / "theirs"
+    theirs.save_pretrained(folder)
+    run = import_model(folder, tmp_path / "run")
+    pixels, model = torch.rand(4, 3, 12, 12), run.model
+    with torch.no_grad():
+        found = model.writer.encode(model.core, model.reader(pixels)).items
+        expected = theirs((pixels - 0.5) / 0.5).last_hidden_state
+    assert error([*found], [*expected]) < 1e-5
+    check_export(run, folder, tmp_path / "exported")
 
 
 @pytest.mark.parametrize("case", ["vit", "deit-teacher", "dinov2"])
@@ -331,35 +326,34 @@ TORCHVISION = {
 @pytest.mark.parametrize("library", ["timm", "torchvision"])
 def test_imported_vit_of_other_libraries_gives_their_scores(library: str, tmp_path: Path) -> None:
     arguments = {"num_heads": 5, "embed_dim": 20}
-    for seed in range(3):
-        folder, tensors = tmp_path / f"theirs{seed}", make_timm(seed)
-        folder.mkdir()
-        config = {"architecture": "vit_tiny_patch16_224", "model_args": arguments}
-        config |= {"label_names": ["a", "b", "c", "d"], "global_pool": "token"}
-        config |= {"pretrained_cfg": {"mean": [0.4, 0.4, 0.4], "std": [0.3, 0.3, 0.3]}}
-        renamed = dict(tensors)
-        if library == "torchvision":
-            config["architecture"], renamed = "vit_b_16", {}
-            for name, value in tensors.items():
-                known = f"encoder.ln.{name[5:]}" if name.startswith("norm.") else name
-                for part, other in TORCHVISION.items():
-                    known = known.replace(part, other)
-                renamed[known] = value
-        (folder / "config.json").write_text(json.dumps(config))
-        save_file(renamed, folder / "model.safetensors")
-        run = import_model(folder, tmp_path / f"run{seed}")
-        pixels, exported = torch.rand(4, 3, 12, 12), tmp_path / f"exported{seed}"
-        expected = compute_timm(tensors, (pixels - 0.4) / 0.3)
-        assert error(compute_images(run.model, pixels), expected) < 1e-5
-        export(run, "transformers", exported, SimpleNamespace(license=None))
-        again = hf.ViTForImageClassification.from_pretrained(exported).eval()
-        assert error(compute_images(again, (pixels - 0.4) / 0.3), expected) < 1e-5
-        after = load_file(exported / "model.safetensors")
-        for block in range(3):
-            stem = f"vit.encoder.layer.{block}.attention.attention"
-            stacked = [after[f"{stem}.{part}.weight"] for part in ("query", "key", "value")]
-            assert torch.equal(torch.cat(stacked), tensors[f"blocks.{block}.attn.qkv.weight"])
-        assert again.config.id2label[3] == "d"
+    folder, tensors = tmp_path / "theirs", make_timm(1)
+    folder.mkdir()
+    config = {"architecture": "vit_tiny_patch16_224", "model_args": arguments}
+    config |= {"label_names": ["a", "b", "c", "d"], "global_pool": "token"}
+    config |= {"pretrained_cfg": {"mean": [0.4, 0.4, 0.4], "std": [0.3, 0.3, 0.3]}}
+    renamed = dict(tensors)
+    if library == "torchvision":
+        config["architecture"], renamed = "vit_b_16", {}
+        for name, value in tensors.items():
+            known = f"encoder.ln.{name[5:]}" if name.startswith("norm.") else name
+            for part, other in TORCHVISION.items():
+                known = known.replace(part, other)
+            renamed[known] = value
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file(renamed, folder / "model.safetensors")
+    run = import_model(folder, tmp_path / "run")
+    pixels, exported = torch.rand(4, 3, 12, 12), tmp_path / "exported"
+    expected = compute_timm(tensors, (pixels - 0.4) / 0.3)
+    assert error(compute_images(run.model, pixels), expected) < 1e-5
+    export(run, "transformers", exported, SimpleNamespace(license=None))
+    again = hf.ViTForImageClassification.from_pretrained(exported).eval()
+    assert error(compute_images(again, (pixels - 0.4) / 0.3), expected) < 1e-5
+    after = load_file(exported / "model.safetensors")
+    for block in range(3):
+        stem = f"vit.encoder.layer.{block}.attention.attention"
+        stacked = [after[f"{stem}.{part}.weight"] for part in ("query", "key", "value")]
+        assert torch.equal(torch.cat(stacked), tensors[f"blocks.{block}.attn.qkv.weight"])
+    assert again.config.id2label[3] == "d"
 
 
 @pytest.mark.parametrize(
@@ -432,7 +426,7 @@ def test_classifier_is_trained_on_an_encoder_without_one(recipe: str, tmp_path: 
     export(trained, "transformers", tmp_path / "out", SimpleNamespace(license=None))
     name = json.loads((tmp_path / "out" / "config.json").read_text())["architectures"][0]
     again = getattr(hf, name).from_pretrained(tmp_path / "out").eval()
-    texts = draw_texts(1)
+    texts = draw_texts()
     found, expected = compute_classes(trained.model, texts), compute_classes(again, texts)
     assert error(found, expected) < 1e-5
 
@@ -449,7 +443,7 @@ def test_output_layer_of_t5_may_be_its_own(year: int, tmp_path: Path) -> None:
         config["tie_word_embeddings"] = False
     (folder / "config.json").write_text(json.dumps(config))
     run = import_model(folder, tmp_path / "run")
-    texts = draw_texts(1)
+    texts = draw_texts()
     expected = compute_theirs(theirs, texts)
     assert error(compute_ours(run.model, texts, has_source=True), expected) < 1e-5
     check_export(run, folder, tmp_path / "exported")

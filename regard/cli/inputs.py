@@ -44,8 +44,10 @@ def is_single_input(word: str, trained: Any) -> bool:
 def read_inputs(
     words: Sequence[str], trained: Any, *, skip_bad: bool = False
 ) -> Iterator[list[Input]]:
-    """Yield blocks of the inputs that the words name; of a stream, those that are available. An
-    input that cannot be read may have a `problem`. Raises: UserError naming the file."""
+    """Yield blocks of the inputs that the words name; of a stream, those that are available.
+
+    An input that cannot be read may have a `problem`. Raises: UserError naming the file.
+    """
     for is_single, group in groupby(words, key=lambda word: is_single_input(word, trained)):
         if is_single:
             yield from _blocks(Input(word, word) for word in group)

@@ -49,8 +49,10 @@ def write_recipe(argv: list[str]) -> int:
 
 
 def run_own(own: Entry, *others: Entry, argv: Sequence[str] | None = None) -> int:
-    """Run a command line (by default sys.argv) with these recipes; return its exit code. `train`
-    and `sweep` take the first unless another is named."""
+    """Run a command line (by default sys.argv) with these recipes; return its exit code.
+
+    `train` and `sweep` take the first unless another is named.
+    """
     names = [entry.name for entry in (own, *others)]
     for entry in (own, *others):
         RECIPES[entry.name] = get_entry(entry)

@@ -128,7 +128,9 @@ class Tokenizer(ABC):
 
     def decode_prefix(self, ids: Sequence[int]) -> str:
         """Convert the first ids of an output to the beginning of its text, whatever ids follow.
-        Bytes at the end may be part of a character, and are left out."""
+
+        Bytes at the end may be part of a character, and are left out.
+        """
         count = len(ids)
         while count and _BYTE.fullmatch(self.labels[ids[count - 1]]):
             count -= 1

@@ -28,7 +28,9 @@ _WRITER = "writer."
 
 def check_init(recipe: Recipe[Any]) -> None:
     """Raise UserError for tokenizers of other settings, or a recipe that trains other models first.
-    The parameters of such a recipe have a meaning only with those of the other models."""
+
+    The parameters of such a recipe have a meaning only with those of the other models.
+    """
     run = recipe.run
     if run.init is None:
         if run.config.train.lora is not None:
@@ -53,7 +55,9 @@ def check_init(recipe: Recipe[Any]) -> None:
 
 def copy_parameters(model: nn.Module, init: Init, folder: Path) -> str:
     """Copy the parameters of the run `init` to a new model, by labels in `folder`; return a note.
-    Raises UserError if a parameter has another shape, or the run has changed since `read_init`."""
+
+    Raises: UserError if a parameter has another shape, or the run has changed since `read_init`.
+    """
     path = Path(init.folder) / "model.safetensors"
     if not path.is_file() or hash_file(path) != init.weights:
         raise UserError(f"{path} has changed or is missing: start a new run with --init")

@@ -36,8 +36,10 @@ def load_presets() -> dict[str, Preset]:
 
 
 def apply_preset(name: str, recipe: str, config: Any) -> Any:
-    """Return the config of a recipe with the model and the settings of a preset. Raises UserError
-    if there is no such preset, or the recipe does not take it."""
+    """Return the config of a recipe with the model and the settings of a preset.
+
+    Raises: UserError if there is no such preset, or the recipe does not take it.
+    """
     presets = load_presets()
     if name not in presets:
         raise UserError(f"unknown preset {name!r}; the presets are {', '.join(presets)}")

@@ -20,8 +20,11 @@ RECIPES: dict[str, Entry] = {
 
 
 def get_entry(name: str | Entry) -> Entry:
-    """Return the entry of a recipe, by its name or as it is. Raises UserError with similar names,
-    or all names, and for an own entry with the name of another recipe."""
+    """Return the entry of a recipe, by its name or as it is.
+
+    Raises: UserError with similar names, or all names, and for an own entry with the name of
+            another recipe.
+    """
     if isinstance(name, Entry):
         if RECIPES.get(name.name, name) is not name:
             raise UserError(f"a recipe named {name.name!r} exists already; choose another name")

@@ -87,8 +87,10 @@ def write_run(folder: Path, run: Run) -> None:
 def initial_settings(
     entry: Entry, init: str | Path | None, preset: str | None
 ) -> tuple[Any, Init | None]:
-    """Return the default settings of a run, and the reference to the run that it starts from. They
-    are those of the run `init`, if it is given, or of the preset."""
+    """Return the default settings of a run, and the reference to the run that it starts from.
+
+    They are those of the run `init`, if it is given, or of the preset.
+    """
     if init is not None and preset is not None:
         raise UserError("--init has the settings of that run: leave out --preset")
     if init is not None:
@@ -239,8 +241,10 @@ def find_unfinished_step(folder: Path) -> int | None:
 
 
 def find_source(path: str, known: Source | None) -> Source:
-    """Return the identity of a file, of all files of a folder, or of another name. Files of the
-    known size and time are not read again."""
+    """Return the identity of a file, of all files of a folder, or of another name.
+
+    Files of the known size and time are not read again.
+    """
     root = Path(path)
     files = [root] if root.is_file() else []
     if root.is_dir():

@@ -89,8 +89,10 @@ def train_all(
 def _plan(
     combinations: Sequence[Combination], doublings: int
 ) -> Iterator[tuple[SweepRun, float, int]]:
-    """Yield a run, the fraction to train it to, and the cost of that. The better half of the
-    combinations is chosen after each fraction but the last."""
+    """Yield a run, the fraction to train it to, and the cost of that.
+
+    The better half of the combinations is chosen after each fraction but the last.
+    """
     for number in range(doublings + 1):
         until = 2.0 ** (number - doublings)
         for combination in combinations:
@@ -142,7 +144,9 @@ def _order(mean: float, maximize: bool) -> float:
 
 def summarize(combinations: Sequence[Combination]) -> dict[str, Any]:
     """Return the scores of all combinations and runs as JSON, those trained longest and best first.
-    The score of a finished run is that of its selected parameters."""
+
+    The score of a finished run is that of its selected parameters.
+    """
     metric, maximize = _find_metric(combinations)
     rows = []
     for combination in combinations:

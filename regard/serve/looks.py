@@ -91,8 +91,10 @@ class Looks:
 
 
 def rows_of(capture: Capture) -> list[dict[str, Any]]:
-    """Return the maps of all samples (from 1) as JSON; the weight of a masked pair is -0.0. An
-    input may have several samples, such as its outputs, or none if it was skipped."""
+    """Return the maps of all samples (from 1) as JSON; the weight of a masked pair is -0.0.
+
+    An input may have several samples, such as its outputs, or none if it was skipped.
+    """
     rows = []
     for number, maps in enumerate(capture, start=1):
         for own in maps.maps:

@@ -178,8 +178,10 @@ def _read_file(value: Any, kind: str, limits: LimitsConfig) -> bytes:
 
 
 def _check_size(content: bytes, kind: str, limits: LimitsConfig) -> None:
-    """Raise ValueError for a file whose header claims more than the limits. The recipe names what
-    is wrong with one that cannot be read."""
+    """Raise ValueError for a file whose header claims more than the limits.
+
+    The recipe names what is wrong with one that cannot be read.
+    """
     size, most, text = 0.0, 0.0, ""
     try:
         if kind == "image":

@@ -77,8 +77,10 @@ class ServedRun:
         return options
 
     def change(self, options: Mapping[str, Any]) -> tuple[Recipe[Any], bytes]:
-        """Return the recipe with options, and the options as a key of batches. Raises RequestError
-        for options that contradict each other."""
+        """Return the recipe with options, and the options as a key of batches.
+
+        Raises: RequestError for options that contradict each other.
+        """
         key = msgspec.json.encode(options, order="sorted")
         try:
             return self._change(key), key
@@ -93,8 +95,10 @@ class ServedRun:
     def prepare(
         self, inputs: Sequence[Any], recipe: Recipe[Any], is_skipping: bool
     ) -> tuple[list[Example | UserError], list[str]]:
-        """Return inputs as examples or errors of those that are skipped, and notes on them. Raises
-        RequestError with the place of the first input that cannot be used."""
+        """Return inputs as examples or errors of those that are skipped, and notes on them.
+
+        Raises: RequestError with the place of the first input that cannot be used.
+        """
         notes: list[str] = []
         recipe = copy.copy(recipe)
         recipe.notify = notes.append

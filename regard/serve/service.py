@@ -112,8 +112,10 @@ class Service:
         return sum(run.workers.queue.running for run in self.runs.values())
 
     def check_room(self, size: int) -> None:
-        """Raise RequestError 429 if there is no room for a request with a body of `size` bytes. The
-        inputs that wait may be too many, take too long, or fill the memory."""
+        """Raise RequestError 429 if there is no room for a request with a body of `size` bytes.
+
+        The inputs that wait may be too many, take too long, or fill the memory.
+        """
         wait, limits = self.wait, self.limits
         is_full = self.waiting >= limits.waiting or self.held + size > limits.memory
         if wait > limits.wait or is_full:
@@ -137,8 +139,10 @@ class Service:
         return reply
 
     async def stream(self, run: ServedRun, query: Query) -> AsyncIterator[Token | Reply]:
-        """Yield the tokens of streamed answers while they are decoded, then the answers. Raises
-        RequestError for a wrong input, or if the deadline is missed."""
+        """Yield the tokens of streamed answers while they are decoded, then the answers.
+
+        Raises: RequestError for a wrong input, or if the deadline is missed.
+        """
         jobs: list[Job] = []
         seconds = min(query.deadline or self.limits.deadline, self.limits.deadline)
         end = time.perf_counter() + seconds
@@ -184,7 +188,9 @@ class Service:
 
     async def _submit(self, run: ServedRun, query: Query) -> tuple[list[Job], list[str]]:
         """Prepare inputs and put them into the queue; return their jobs, and notes on the inputs.
-        An input that is skipped has its error as the result."""
+
+        An input that is skipped has its error as the result.
+        """
         if self.is_draining():
             raise RequestError(503, "the service ends")
         recipe, key = run.change(query.options)

@@ -14,7 +14,9 @@ _NAMES = {int: "integer", float: "number", bool: "boolean", str: "string"}
 
 def type_schemas(kind: type[Any]) -> dict[str, Schema]:
     """Return the schema of a TypedDict or NamedTuple, and by name those of the types that it names.
-    The schema of another type is that of any object."""
+
+    The schema of another type is that of any object.
+    """
     if not _is_named(kind):
         return {"AnyObject": {"type": "object", "properties": {}, "required": []}}
     found: dict[str, Schema] = {}

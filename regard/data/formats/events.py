@@ -38,8 +38,10 @@ _Row = tuple[str, dict[str, Any]]
 def read_event_format(
     path: Path, config: EventsConfig, bad_rows: BadRows
 ) -> tuple[dict[str, list[_Row]], Path] | None:
-    """Return the rows of each sound, and the folder of the sounds; None for a table of files. The
-    format auto is found by the first line of a text file."""
+    """Return the rows of each sound, and the folder of the sounds; None for a table of files.
+
+    The format auto is found by the first line of a text file.
+    """
     found = _find_format(path) if config.format == "auto" else config.format
     if found == "table":
         return None

@@ -100,8 +100,10 @@ def recognize(record: Any) -> str:
 
 
 def tag_words(text: str, spans: Iterable[Span]) -> tuple[list[str], list[str]]:
-    """Return the words of a text and their tags: B-LABEL and I-LABEL in a span, else O. Raises
-    UserError for a span that is not in the text, overlaps another or cuts a word."""
+    """Return the words of a text and their tags: B-LABEL and I-LABEL in a span, else O.
+
+    Raises: UserError for a span that is not in the text, overlaps another or cuts a word.
+    """
     words, offsets = split_words(text)
     if not words:
         raise UserError("the text is empty")

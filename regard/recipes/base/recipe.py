@@ -211,7 +211,9 @@ class Recipe(ABC, Generic[ConfigT]):
 
     def encode(self, dataset: Dataset[Any]) -> Dataset[Any]:
         """Drop the examples that do not fit the artifacts (length, label), and encode targets.
-        Raises UserError for one that does not fit, unless `data.on_bad` is skip."""
+
+        Raises: UserError for one that does not fit, unless `data.on_bad` is skip.
+        """
         return dataset
 
     def has_test(self) -> bool:
@@ -433,7 +435,9 @@ class Recipe(ABC, Generic[ConfigT]):
 
     def partial_text(self, row: Any, tokens: Sequence[int]) -> str:
         """Return the beginning of the text of an answer, from the first tokens of a row's output.
-        The end is left out as long as further tokens could change it; by default, all of it."""
+
+        The end is left out as long as further tokens could change it; by default, all of it.
+        """
         return ""
 
     @torch.no_grad()
@@ -480,7 +484,9 @@ class Recipe(ABC, Generic[ConfigT]):
 
     def read_output(self, inference: ActiveModel, row: Any, output: Any, trace: Trace) -> None:
         """Let the model compute the output of a row, for a recording; by default by `forward`.
-        Recipes that decode read it with teacher forcing."""
+
+        Recipes that decode read it with teacher forcing.
+        """
         self.forward(inference, [row], trace)
 
     def answers(self, inference: ActiveModel, inputs: Sequence[Any]) -> list[Answer]:
@@ -493,7 +499,9 @@ class Recipe(ABC, Generic[ConfigT]):
 
     def encode_scored(self, given: Any, number: int) -> list[Any]:
         """Return a text, or a pair of texts, as `TeacherInputs`. Raises: UserError as `preprocess`.
-        A recipe without log-probabilities of given texts refuses all of them."""
+
+        A recipe without log-probabilities of given texts refuses all of them.
+        """
         raise UserError(
             f"runs of {self.run.recipe} score no texts, but those of language, translate and dates"
         )
@@ -536,8 +544,10 @@ class Recipe(ABC, Generic[ConfigT]):
         """Return maps whose numbers sum to the scores of output i; None by default."""
 
     def log_prob(self, model: Any, example: Example, i: int) -> Tensor:
-        """Return log p of output i as a differentiable scalar. Raises EmptyAnswerError if the
-        answer is empty; UserError if it has no probability."""
+        """Return log p of output i as a differentiable scalar.
+
+        Raises: EmptyAnswerError if the answer is empty; UserError if it has no probability.
+        """
         raise UserError(f"answers of {self.run.recipe} have no probability to differentiate")
 
 

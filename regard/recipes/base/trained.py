@@ -295,8 +295,10 @@ class TrainedRun:
             return _replace_examples(found, compute)
 
     def share(self) -> "TrainedRun":
-        """Return a run with the same weights, for another thread. Its engine decodes one batch at a
-        time, with buffers of its own."""
+        """Return a run with the same weights, for another thread.
+
+        Its engine decodes one batch at a time, with buffers of its own.
+        """
         shared = copy.copy(self)
         shared._active = self._active.share()
         return shared

@@ -104,7 +104,9 @@ class BoxesRecipe(DetectionRecipe[BoxesRunConfig]):
 
     def preprocess(self, given: Any, number: int) -> list[tuple[Any, Frame, Image.Image]]:
         """Return the pixels of an image at the size of the model's input, their scale, the image.
-        Boxes refer to the image rotated according to its EXIF orientation; arrays have none."""
+
+        Boxes refer to the image rotated according to its EXIF orientation; arrays have none.
+        """
         image, data = to_image(given, f"input {number}").convert("RGB"), self.config.data
         return [(*resize_and_pad(image, data.width, data.height), image)]
 

@@ -313,7 +313,9 @@ def drawing_paths(
     texts: Sequence[str], out: Path | None, *, first: int, count: int
 ) -> list[list[Path]]:
     """Return the paths for drawings: `out`, or the text with dashes and .png; numbered if several.
-    Raises UserError if the suffix is not a supported image format."""
+
+    Raises: UserError if the suffix is not a supported image format.
+    """
     if out is not None and out.suffix.lower() not in _ENDINGS:
         raise UserError(f"{out}: images can be saved as {', '.join(_ENDINGS)}")
     rows = []

@@ -79,7 +79,9 @@ def drawing_scores(
 
 def frechet_distance(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
     """Return the Frechet distance of two sets of features (items, size), as normal distributions.
-    The eigenvalues of a product of covariances are at least 0, but for rounding."""
+
+    The eigenvalues of a product of covariances are at least 0, but for rounding.
+    """
     mean = first.mean(0) - second.mean(0)
     before, after = (
         np.atleast_2d(np.cov(part, rowvar=False, bias=True)) for part in (first, second)

@@ -254,7 +254,9 @@ class EventsRecipe(Recipe[EventsRunConfig]):
 
     def join(self, example: Example) -> list[EventPrediction]:
         """Return the events of a sound, from the predictions above the threshold of its segments.
-        Each has the query and the segment of its highest score."""
+
+        Each has the query and the segment of its highest score.
+        """
         segments = []
         for number, (row, output) in enumerate(zip(example.rows, example.outputs, strict=True)):
             own = []

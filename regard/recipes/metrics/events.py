@@ -25,8 +25,10 @@ _OFFSET, _SHARE, _NO_MATCH = 0.2, 0.2, 1e6
 def event_scores(
     predicted: Sequence[Sequence[SoundEvent]], reference: Sequence[Sequence[SoundEvent]]
 ) -> dict[str, Any]:
-    """Return F1 (onsets in 50 ms; 200 ms, and offsets), segment F1, and timing errors in ms. Also
-    precision, recall and F1 (onsets within 50 ms) of each label."""
+    """Return F1 (onsets in 50 ms; 200 ms, and offsets), segment F1, and timing errors in ms.
+
+    Also precision, recall and F1 (onsets within 50 ms) of each label.
+    """
     total = sum(map(len, predicted)) + sum(map(len, reference))
     pairs, num_standard, num_common, num_active = [], 0, 0, 0
     for a, b in zip(predicted, reference, strict=True):

@@ -29,8 +29,10 @@ _FIRST, _LAST = "BSU", "ELSU"
 
 
 def find_scheme(tags: Iterable[str]) -> str:
-    """Return the scheme of a run's tags: BIO, BIOES, BILOU, IO; empty if not of entities. They are
-    if one begins with B-, or if all except O are a mark and a kind."""
+    """Return the scheme of a run's tags: BIO, BIOES, BILOU, IO; empty if not of entities.
+
+    They are if one begins with B-, or if all except O are a mark and a kind.
+    """
     names = set(tags) - {"O"}
     marks = {found[1] for found in map(_TAG.fullmatch, names) if found}
     if "B" not in marks and not (names and all(map(_TAG.fullmatch, names))):
@@ -56,7 +58,9 @@ def tag_scores(
     predicted: Sequence[Sequence[str]], reference: Sequence[Sequence[str]], *, has_entities: bool
 ) -> dict[str, Any]:
     """Return token accuracy, and precision, recall and F1 of entities, each kind, or else each tag.
-    A quotient whose denominator is 0 is 0."""
+
+    A quotient whose denominator is 0 is 0.
+    """
     pairs: list[tuple[str, str]] = []
     for a, b in zip(predicted, reference, strict=True):
         pairs += zip(a, b, strict=True)

@@ -97,8 +97,10 @@ def label_scores(
     *,
     threshold: float = LABEL_THRESHOLD,
 ) -> dict[str, Any]:
-    """Return micro and macro F1, exact match, mean AP and nll of labels (rows, labels). Also
-    precision, recall and F1 of each label. AP is left out if no label occurs."""
+    """Return micro and macro F1, exact match, mean AP and nll of labels (rows, labels).
+
+    Also precision, recall and F1 of each label. AP is left out if no label occurs.
+    """
     predicted, present = probabilities >= threshold, target.bool()
     hits, found, count = (predicted & present).sum(0), predicted.sum(0), present.sum(0)
     precisions = []
@@ -118,7 +120,9 @@ def label_scores(
 
 def average_precision(scores: Tensor, present: Tensor) -> float:
     """Return the average precision of a label in percent from scores (rows,), presence (rows,).
-    Equal scores are one threshold."""
+
+    Equal scores are one threshold.
+    """
     scores, order = scores.sort(descending=True)
     hits = present[order].double().cumsum(0)
     # The last row of each threshold.
@@ -130,8 +134,10 @@ def average_precision(scores: Tensor, present: Tensor) -> float:
 
 
 def number_scores(numbers: Tensor, target: Tensor) -> dict[str, float]:
-    """Return mean absolute error, root mean squared error and R^2 of all (rows, numbers). R^2 is
-    averaged over the columns; it is left out if a column of the targets is constant."""
+    """Return mean absolute error, root mean squared error and R^2 of all (rows, numbers).
+
+    R^2 is averaged over the columns; it is left out if a column of the targets is constant.
+    """
     error, target = numbers.double() - target.double(), target.double()
     scores = {"mae": error.abs().mean().item(), "rmse": error.square().mean().sqrt().item()}
     spread = (target - target.mean(0)).square().sum(0)

@@ -157,8 +157,10 @@ class PointsRecipe(DetectionRecipe[PointsRunConfig]):
 
 
 def draw_top_view(points: NDArray[Any], extent: Sequence[float]) -> NDArray[np.uint8]:
-    """Return an image (height, width, 3) of points (points, 3) from above, 400 pixels long. x is to
-    the right, y upward; higher points are darker."""
+    """Return an image (height, width, 3) of points (points, 3) from above, 400 pixels long.
+
+    x is to the right, y upward; higher points are darker.
+    """
     longest = max(extent[:2])
     width, height = (max(1, round(_SIDE * side / longest)) for side in extent[:2])
     image = np.full((height, width, 3), 255, np.uint8)

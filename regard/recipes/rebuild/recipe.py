@@ -47,8 +47,10 @@ Values = NDArray[np.uint8] | NDArray[np.float32]
 
 
 def pca_error(train: np.ndarray, test: np.ndarray, size: int, conditions: int = 0) -> float:
-    """Return the mean squared error of `test` from `size` principal components of `train`. With
-    conditions x, which rows have first, the components are those of the residuals on x."""
+    """Return the mean squared error of `test` from `size` principal components of `train`.
+
+    With conditions x, which rows have first, the components are those of the residuals on x.
+    """
     known, values = _to_tensor(train).flatten(1), _to_tensor(test).flatten(1)
     mean = known.mean(0)
     known, values = known - mean, values - mean
@@ -296,8 +298,10 @@ def reconstruction_scores(model: Any, pixels: np.ndarray) -> dict[str, float]:
 
 @torch.no_grad()
 def trace_codes(model: Any, data: NDArray[np.float32]) -> NDArray[np.float32] | None:
-    """Return y~(h) for h swept over the codes of the data, (steps, 2); None if h is no number. Of a
-    latent-variable model, y~(z) for z swept over [0, 2 pi]."""
+    """Return y~(h) for h swept over the codes of the data, (steps, 2); None if h is no number.
+
+    Of a latent-variable model, y~(z) for z swept over [0, 2 pi].
+    """
     if isinstance(model, LatentVariableModel):
         angles = torch.linspace(0, 2 * math.pi, STEPS * FINE + 1, device=device_of(model))
         return model.decode(angles[:, None]).float().cpu().numpy()
@@ -314,7 +318,9 @@ def sweep_surface(
     model: LatentVariableModel, data: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return x (X_STEPS + 1,) over the range of the data, and y~(x, z) (X_STEPS + 1, STEPS + 1, 2).
-    z is swept from 0 to 2 pi in steps of pi / 24."""
+
+    z is swept from 0 to 2 pi in steps of pi / 24.
+    """
     x = torch.linspace(float(data[:, 0].min()), float(data[:, 0].max()), X_STEPS + 1)
     z = torch.linspace(0, 2 * math.pi, STEPS + 1)
     rows = torch.cartesian_prod(x, z).to(device_of(model))

@@ -69,8 +69,10 @@ class Target(ABC):
 
     @abstractmethod
     def encode(self, raw: RawTargets) -> tuple[list[int], NDArray[Any]]:
-        """Return the indices of the inputs with a valid target, and these targets. Raises UserError
-        naming the first invalid one, unless on_bad is skip."""
+        """Return the indices of the inputs with a valid target, and these targets.
+
+        Raises UserError naming the first invalid one, unless on_bad is skip.
+        """
 
     @abstractmethod
     def build_writer(self, dim: int, config: ClassifierConfig, **options: Any) -> VectorWriter:
@@ -106,8 +108,10 @@ class Target(ABC):
 
 
 def parse_rows(raw: RawTargets, parse: Callable[[str], Any]) -> tuple[list[int], list[Any]]:
-    """Return the indices of the targets that `parse` accepts, and the parsed targets. Raises
-    UserError naming the first for which `parse` raises one, unless on_bad is skip."""
+    """Return the indices of the targets that `parse` accepts, and the parsed targets.
+
+    Raises UserError naming the first for which `parse` raises one, unless on_bad is skip.
+    """
     keep, rows = [], []
     bad_rows = BadRows(raw.on_bad, f"{raw.nouns[1]}s")
     for i, text in enumerate(raw.texts):

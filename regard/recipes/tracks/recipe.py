@@ -251,8 +251,10 @@ class TracksRecipe(Recipe[TracksRunConfig]):
         return np.stack(paths), np.stack(probability)
 
     def sample(self, inference: ActiveModel, example: Example, i: int) -> Sample | None:
-        """Return a person and its neighbors, nearest first; None beyond the first 20 people. With
-        model.joint, return all people of a scene."""
+        """Return a person and its neighbors, nearest first; None beyond the first 20 people.
+
+        With model.joint, return all people of a scene.
+        """
         group: TrackGroup = example.rows[i][0]
         if i >= 20:
             return None

@@ -16,7 +16,9 @@ from regard.recipes.registry import NAMES
 
 def example_input(trained: TrainedRun) -> Any:
     """Return an input as JSON: a synthetic text, a gray image, silence, points, people who walk.
-    None if a recipe of one's own reads files."""
+
+    None if a recipe of one's own reads files.
+    """
     kind, data = trained.input, trained.config.data
     if kind == "text":
         text: Any = "a text"

@@ -169,8 +169,14 @@ def test_masked_weights_are_negative_zeros_and_no_others(choice):
     assert (free == 0).any() or isinstance(choice, Soft)
 
 
-@pytest.mark.parametrize("sizes", [(4, 5), (1, 1)], ids=["several", "single"])
-@pytest.mark.parametrize("leading", [(), (3,), (3, 2), (3, 1), (2, 3, 2), (2, 1, 3, 2)], ids=str)
+@pytest.mark.parametrize(
+    ("leading", "sizes"),
+    [
+        *((axes, (4, 5)) for axes in [(), (3,), (3, 2), (3, 1), (2, 3, 2), (2, 1, 3, 2)]),
+        *((axes, (1, 1)) for axes in [(), (3, 1), (2, 3, 2)]),
+    ],
+    ids=str,
+)
 def test_a_read_of_any_axes_is_recorded_and_written(leading, sizes, tmp_path):
     queries, keys = sizes
     query, key = torch.randn(*leading, queries, 6), torch.randn(*leading, keys, 6)

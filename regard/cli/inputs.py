@@ -117,9 +117,10 @@ class BadInputs:
             self.count += 1
             is_cut = self.on_bad == "truncate" and not given.problem
             prepared.append(self._shorten(given) if is_cut else given)
-            # A language model has tokens of white space.
-            value: Any = "" if _is_blank(given) else prepared[-1].value
-            values.append(UserError(given.problem) if given.problem else value)
+            problem = given.problem
+            if not problem and _is_blank(given):  # a language model has tokens of white space
+                problem = f"input {self.count} is empty"
+            values.append(UserError(problem) if problem else prepared[-1].value)
         found = compute(values, first=first, is_skipping=True)
         for number, (given, one) in enumerate(zip(prepared, found, strict=True), start=first):
             yield number, given, self._skip(given, one) if isinstance(one, UserError) else one

@@ -128,10 +128,11 @@ def test_predict_prints_one_line_per_input_line_and_warns(
     out, err = capsys.readouterr()
     assert len(out.splitlines()) == 4
     assert out.splitlines()[1:3] == ["", ""]
-    assert err.splitlines() == [
-        "input 2 is empty, and so is its output",
-        "input 3 is empty, and so is its output",
+    assert sorted(err.splitlines()) == [
         "input 4: never seen in training, so read as unknown: '\u0436'",
+        "skipped 2 of 4 inputs, whose outputs are empty",
+        "skipped: -, line 2: input 2 is empty",
+        "skipped: -, line 3: input 3 is empty",
     ]
 
 

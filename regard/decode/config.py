@@ -99,8 +99,8 @@ class SamplingConfig:
     repetition_penalty: Penalty = 1.0
     """Penalty t of tokens that occurred: logits below 0 are multiplied by t, others divided."""
     seed: Seed = 1
-    """Seed of sampling: another number gives another output. So does another number of an input
-    (its place in a file), but not what the other inputs are."""
+    """Seed of sampling: another number gives another output. So does another text, or number of an
+    input (its place in a file), but not what the other inputs are."""
 
     def __post_init__(self) -> None:
         if 0 < self.temperature < _LEAST_TEMPERATURE:

@@ -146,7 +146,10 @@ def train_run(
             report = opened.report if world.is_main else None
             return RunResult(report, is_interrupted=False, was_finished=True)
         if opened.is_resumed:
-            notify(f"continuing the run in {folder}")
+            count = torch.get_num_threads()
+            notify(
+                f"continuing the run in {folder} (threads: {count}; as many as before round alike)"
+            )
         recipe = create_recipe(opened.run, notify)
         result = _fit(recipe, opened, world, notify, until)
         if result.stop_reason in ("interrupted", "paused") or not world.is_main:

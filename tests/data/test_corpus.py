@@ -131,7 +131,7 @@ def test_texts_without_words_are_refused(tmp_path):
 def test_each_row_of_a_table_is_a_text(tmp_path):
     texts = ["one\ntwo", "three", "four five six"]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": one}) + "\n" for one in texts))
-    (tmp_path / "a.csv").write_text('id,text\n1,"one\ntwo"\n2,three\n3,four five six\n')
+    (tmp_path / "a.csv").write_bytes(b'id,text\n1,"one\r\ntwo"\n2,three\n3,four five six\n')
     (tmp_path / "a.tsv").write_text("7\tone\n8\ttwo\n")
     for name in ("a.jsonl", "a.csv"):
         corpus = read_corpus(tmp_path / name)

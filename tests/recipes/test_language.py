@@ -264,6 +264,23 @@ def test_line_ends_and_indentation_are_tokens(kind, tmp_path, capsys):
     assert message in failure(capsys, f"{other} --data.line-ends eos")
 
 
+@pytest.mark.parametrize("kind", ["bpe", "word", "char"])
+def test_line_ends_are_words_if_asked_for(kind, tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("a b c\nd\n" * 20)
+    small = "--model.core.layers 1 --model.core.width 8 --model.core.heads 2 --context 8"
+    options = f"--data.train {tmp_path}/a.txt --tokenizer.kind {kind} {small} --train.steps 1"
+    command(f"train language --run {tmp_path}/run {options} --data.line-ends eos")
+    recipe = load(tmp_path / "run").recipe
+    ids = recipe.encode_text("a b c\nd\n")
+    assert not recipe.tokenizer.is_unknown(ids)
+    assert recipe.tokenizer.decode(ids).split() == ["a", "b", "c", "<eos>", "d", "<eos>"]
+    if kind == "word":
+        assert len(recipe.tokenizer) == len(SPECIALS) + 5
+        assert recipe.tokenizer.specials.unk not in ids
+    scores = printed_json(capsys, f"evaluate {tmp_path}/run --data.test {tmp_path}/a.txt")
+    assert scores["unknown_tokens"] == 0
+
+
 @pytest.fixture(scope="module")
 def run_of_documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of a table whose rows are the texts "one two." and "red blue."."""
@@ -290,6 +307,8 @@ def test_a_continuation_ends_where_the_documents_of_training_end(run_of_document
     samples = [trained.predict([first, "red"], temperature=9.0) for first in ("one", "two.")]
     assert samples[0][1] == samples[1][1]
     assert samples[0][0] != samples[0][1]
+    first, second = (trained.predict([text], temperature=1e3, length=20)[0] for text in ("o", "r"))
+    assert first[-9:] != second[-9:]  # other random numbers, not only another context
     (answer,) = trained.answer(["one"], **options)
     assert answer["text"] == " two."
     (note,) = trained.recipe.val.notes
@@ -321,6 +340,17 @@ def test_a_document_is_scored_with_eos_before_and_after_it(run_of_documents, tmp
     for step, token in enumerate(ids[1:]):
         log_prob += float(log_p[step, token])
     assert trained.score(["red"])[0]["log_prob"] == pytest.approx(log_prob, rel=1e-5)
+
+
+def test_texts_and_documents_that_do_not_fit_are_refused(run, run_of_documents, tmp_path, capsys):
+    (tmp_path / "texts.jsonl").write_text('{"text": "the cat"}\n')
+    message = failure(capsys, "evaluate", run / "run", "--data.test", tmp_path / "texts.jsonl")
+    assert "texts.jsonl: has documents, but the run is trained on a text" in message
+    (tmp_path / "tiny.txt").write_text("hi\n")
+    message = failure(capsys, f"train language --run {tmp_path}/r --data.train {tmp_path}/tiny.txt")
+    assert "tiny.txt: a text must have at least two tokens, got 1, for validation" in message
+    assert not (tmp_path / "r/checkpoints").exists()
+    assert load(run_of_documents).evaluate(run / "test.txt")["tokens"] == 6 * len(TEXT) - 1
 
 
 def test_runs_with_other_contexts_and_tokens_compare_on_the_same_text(

@@ -135,7 +135,7 @@ def _read_documents(
         bad_rows.remarks.append(f"{path}: the text is the first column; {chosen}")
     for number, (cell,) in table:
         with bad_rows.catch(locate(path, number)):
-            text = as_text(cell)
+            text = as_text(cell).replace("\r\n", "\n")
             if not text.strip():
                 raise UserError("the text is empty")
             yield text

@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -80,6 +81,16 @@ class _EncodedText(NamedTuple):
     """Bytes of the text in UTF-8; None if the tokens do not give it back."""
 
 
+class _MarkedLineEnds:
+    """Blocks of a text whose line ends are the word <eos>."""
+
+    def __init__(self, text: Corpus):
+        self._text = text
+
+    def __iter__(self) -> Iterator[str]:
+        return map(_mark_line_ends, self._text)
+
+
 class _Continuation(NamedTuple):
     """What follows a text, and its tokens' mean log-probability."""
 
@@ -121,11 +132,16 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
                 num_bytes = None
                 break
             num_bytes += len(block.encode())
-        return replace(dataset, targets=_EncodedText(self.encode_corpus(text), num_bytes))
+        ids = self.encode_corpus(text)
+        if len(ids) < 2:  # one input, one prediction
+            problem = f"a text must have at least two tokens, got {len(ids)}"
+            raise UserError(f"{dataset.origin}: {problem}, for validation or as a test.")
+        return replace(dataset, targets=_EncodedText(ids, num_bytes))
 
     def fit(self, train: Dataset[Corpus]) -> dict[str, Any]:
         keeps_space = self.config.data.line_ends == "keep"
-        tokenizer = self.fit_tokenizer(train.data, train.origin, keeps_space=keeps_space)
+        text = train.data if keeps_space else _MarkedLineEnds(train.data)
+        tokenizer = self.fit_tokenizer(text, train.origin, keeps_space=keeps_space)
         if tokenizer.keeps_space != keeps_space:
             raise UserError("--data.line-ends must be as in the run of --init")
         return {_TOKENIZER: tokenizer}
@@ -268,7 +284,8 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         """Return a continuation of each text, and its tokens' mean log-probability (unfiltered)."""
         self.check_model(inference.model)
         prompts, sampling = [row.ids for row in rows], self.config.sample
-        seeds = [sampling.seed * 1_000_003 + row.number for row in rows]
+        # Inputs of one number, in two calls, have other random numbers if their texts differ.
+        seeds = [sampling.seed * 1_000_003 + row.number + crc32(row.text.encode()) for row in rows]
         engine, banned = inference.engine_for(traced=trace is not None), self.banned
         rules = make_rules(sampling, tokenizer=self.tokenizer)
         options: Any = {"window": self._read_window, "banned": banned, "rules": rules}
@@ -413,7 +430,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         return float(logits.gather(2, last.items[:, 1:, None])[0, -count:, 0].mean())
 
     def _with_ends(self, text: str) -> str:
-        return text if self.tokenizer.keeps_space else text.replace("\n", " <eos> ")
+        return text if self.tokenizer.keeps_space else _mark_line_ends(text)
 
     @cached_property
     def _texts(self) -> tuple[Corpus, Corpus]:
@@ -436,12 +453,24 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
         return train, val
 
     def _read(self, paths: Sequence[str], split: str) -> Corpus:
-        return read_corpus(*paths, config=self.config.data, split=split)
+        train = self.config.data.train
+        text = read_corpus(*paths, config=self.config.data, split=split)
+        is_of_texts = self.run.origin is None if train is None else not has_documents(train[0])
+        if split != "train" and text.has_documents and is_of_texts:
+            raise UserError(
+                f"{text.origin}: has documents, but the run is trained on a text, in which they do "
+                f"not end: --data.{split} must be a text file; `regard score` takes each by itself."
+            )
+        return text
 
     def _generate(self, split: str) -> Corpus:
         name, seed = self.config.data.built_in, self.run.seed
         text = _dates(split, seed) if name == "dates" else make_chases(split, seed)
         return make_corpus(text, name if split == "train" else f"{name}, {len(text):,} characters")
+
+
+def _mark_line_ends(text: str) -> str:
+    return text.replace("\n", " <eos> ")
 
 
 def _scores(nll: float, tokens: int, num_bytes: int | None) -> dict[str, float]:

@@ -58,7 +58,9 @@ def token_loss(
         raise ValueError(f"smoothing must be at least 0 and below 1, got {smoothing}")
     device = hidden.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-    return TokenLoss(*_ChunkedLoss.apply(hidden, weight, bias, (target, smoothing, dtype)))
+    # Within the function gradients are disabled, and inputs that require them still do.
+    inputs = target, smoothing, dtype, torch.is_grad_enabled()
+    return TokenLoss(*_ChunkedLoss.apply(hidden, weight, bias, inputs))
 
 
 def _rows_per_chunk(tokens: int, table: Tensor) -> int:
@@ -77,13 +79,13 @@ class _ChunkedLoss(torch.autograd.Function):
         hidden: Tensor,
         weight: Tensor,
         bias: Tensor | None,
-        inputs: tuple[Tensor, float, torch.dtype],
+        inputs: tuple[Tensor, float, torch.dtype, bool],
     ) -> tuple[Tensor, Tensor]:
-        target, smoothing, dtype = inputs
+        target, smoothing, dtype, is_differentiated = inputs
         source, table = hidden.to(dtype), weight.to(dtype)
         sum_dtype = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
         mean_row, gradients = weight.mean(0), None
-        if any(ctx.needs_input_grad):
+        if is_differentiated and any(ctx.needs_input_grad):
             gradients = _Gradients(source, table, bias, sum_dtype=sum_dtype)
         totals = torch.zeros(2, dtype=sum_dtype, device=hidden.device)
         rows = _rows_per_chunk(hidden.shape[0], table)

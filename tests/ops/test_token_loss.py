@@ -53,6 +53,20 @@ def test_autocast_is_close_to_the_exact_loss():
     assert (a - b).abs().max() < 0.03 * b.abs().max()
 
 
+def test_without_gradients_none_are_computed(monkeypatch):
+    """Parameters require gradients in evaluation, too."""
+    torch.manual_seed(1)
+    hidden, weight = torch.randn(9, 4), torch.randn(7, 4, requires_grad=True)
+    target = torch.randint(7, (9,))
+    expected = token_loss(hidden, weight, None, target)
+    monkeypatch.setattr(loss_ops, "_Gradients", None)
+    with torch.no_grad():
+        found = token_loss(hidden, weight, None, target)
+    assert found.nll == expected.nll
+    with pytest.raises(TypeError):
+        token_loss(hidden, weight, None, target)
+
+
 def test_loss_of_no_tokens_is_zero():
     hidden = torch.zeros(0, 3, requires_grad=True)
     loss = token_loss(hidden, torch.randn(5, 3), None, torch.zeros(0, dtype=torch.int64))

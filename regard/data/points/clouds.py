@@ -37,18 +37,21 @@ class CloudScale(Artifact):
     @classmethod
     def measure(cls, data: AnnotatedDataset[NDArray[np.float64]]) -> Self:
         """Return the extent of all training points and boxes, and the scales of the features."""
-        reach, parts = np.zeros(3), []
+        reach, count = np.zeros(3), 0
+        total = squares = np.zeros(0)
         for i, item in enumerate(data.items):
             points = data.load(i)
-            middle = middle_of(points)
+            middle, features = middle_of(points), points[:, 3:]
             ends = np.abs(item.boxes[:, :3] - middle) + item.boxes[:, 3:] / 2
             reach = np.maximum(reach, np.abs(points[:, :3] - middle).max(0))
             reach = np.maximum(reach, ends.max(0, initial=0.0))
-            parts.append(points[:, 3:])
+            total = total + features.sum(0) if count else features.sum(0)
+            squares = squares + (features**2).sum(0) if count else (features**2).sum(0)
+            count += len(points)
         reach[:2] = reach[:2].max()  # clouds are turned about z in training
         extent = np.maximum(2 * _MARGIN * reach, 2 * MIN_SIDE)
-        features = np.concatenate(parts)
-        means, deviations = features.mean(0), features.std(0)
+        means = total / max(1, count)
+        deviations = np.sqrt(np.maximum(squares / max(1, count) - means**2, 0))
         deviations = np.where(deviations > 1e-6 * (1 + np.abs(means)), deviations, 1.0)
         return cls(tuple(extent.tolist()), tuple(means.tolist()), tuple(deviations.tolist()))
 

@@ -148,7 +148,8 @@ def train_run(
         if opened.is_resumed:
             count = torch.get_num_threads()
             notify(
-                f"continuing the run in {folder} (threads: {count}; as many as before round alike)"
+                f"continuing the run in {folder} with threads={count}: as many as before give the "
+                "same parameters"
             )
         recipe = create_recipe(opened.run, notify)
         result = _fit(recipe, opened, world, notify, until)

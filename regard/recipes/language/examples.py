@@ -29,14 +29,15 @@ def measure_examples(
     Returns: None if the tokens do not show where lines end.
     """
     tokens, sizes, begins = list[int](), list[int](), list[bool]()
+    num_ends = 0 if tokenizer.specials.eos is None else 1
     for block in text:
+        lines = [block] if text.has_documents else re.findall(r"[^\n]*\n|[^\n]+", block)
         if text.has_documents:
-            lines, counts = [block], [len(encode(block)) + (tokenizer.specials.eos is not None)]
+            counts = [len(encode(block)) + num_ends]
+        elif tokenizer.keeps_space:  # a token may be of several line ends
+            counts = _count_tokens(block, lines, tokenizer)
         else:
-            lines = re.findall(r"[^\n]*\n|[^\n]+", block)
             counts = [len(encode(line)) for line in lines]
-            if tokenizer.keeps_space:  # a token may be of several line ends
-                counts = _count_tokens(block, lines, tokenizer)
         if counts is None:
             return None
         tokens += counts
@@ -48,6 +49,7 @@ def measure_examples(
 
 
 def _count_tokens(block: str, lines: Sequence[str], tokenizer: Tokenizer) -> list[int] | None:
+    """Return the number of tokens that begin in each line; None if not all line ends are seen."""
     counts, line = [0] * (len(lines) + 1), 0
     for _, part in tokenizer.parts(block):
         counts[line] += 1

@@ -203,6 +203,7 @@ class LanguageRecipe(Recipe[LanguageRunConfig]):
             yield batches.collate(0, indices)
 
     def _describe(self, dataset: Dataset[Corpus], nll: float) -> dict[str, Any]:
+        """Return the metrics of a text from its mean nll, with its tokens and signature."""
         (ids, num_bytes), config = dataset.targets, self.config
         count, size = len(ids) - 1, len(self.tokenizer)
         unknown = np.count_nonzero(ids == self.tokenizer.specials.unk)
